@@ -125,9 +125,10 @@ class Stage:
         self.scale = 5 + torch.rand(heads, device="cuda")
         numbers = [self.qkv, self.bias, *([self.scale] if self.cosine else [])]
         self.taken = [x.requires_grad_() for x in numbers]
-        self.allowed = window_attention._window_mask(
+        regions = window_attention.shift_regions(
             self.grid, self.window, self.shift, self.grid, torch.device("cuda")
         )
+        self.allowed = None if regions is None else regions[:, :, None] == regions[:, None]
         self.factor = self.scale if self.cosine else 32**-0.5
 
     def bytes(self, backward: bool) -> int:

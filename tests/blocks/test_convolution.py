@@ -87,7 +87,7 @@ def test_after_five_thousand_steps_it_is_what_the_last_window_says():
 
 def test_what_reads_nothing_is_refused():
     for kernel, dilation in ((0, 1), (3, 0)):
-        with pytest.raises(BadInput, match="1 or more"):
+        with pytest.raises(BadInput, match="at least 1"):
             Convolution(3, 3, kernel, dilation)
 
 

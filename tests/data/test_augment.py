@@ -1,4 +1,4 @@
-"""Augmentation: laws over the table, the meaning of each operation, and the operations of torchvision beside ours."""
+"""Augmentation: properties of all of them, the meaning of each operation, and comparison with torchvision."""
 
 import math
 
@@ -38,11 +38,11 @@ def pictures(b=7, c=3, y=19, x=23, seed=0):
 @pytest.mark.parametrize("shape", [(7, 3, 19, 23), (1, 3, 9, 9), (5, 1, 28, 28), (3, 3, 1, 1), (2, 1, 2, 5)])
 def test_bytes_of_a_shape_become_bytes_of_that_shape_and_the_input_is_left_alone(name, shape):
     before = pictures(*shape)
-    given = before.clone()
-    after = build_part(AUGMENTATIONS, name, "augmentation")(given, dice())
+    params = before.clone()
+    after = build_part(AUGMENTATIONS, name, "augmentation")(params, dice())
     assert after.shape == before.shape
     assert after.dtype == torch.uint8
-    assert torch.equal(given, before)
+    assert torch.equal(params, before)
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
@@ -88,8 +88,8 @@ def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
     images = pictures(400)
     after = Flip()(images, dice())
     mirrored = (after == images.flip(-1)).flatten(1).all(1)
-    kept = (after == images).flatten(1).all(1)
-    assert (mirrored ^ kept).all()
+    stored = (after == images).flatten(1).all(1)
+    assert (mirrored ^ stored).all()
     assert 150 < int(mirrored.sum()) < 250
 
 
@@ -162,7 +162,7 @@ def test_beta_variables_have_their_mean_and_spread():
 
 @pytest.mark.parametrize("name", MIX_METHODS)
 def test_labels_are_mixed_in_the_parts_of_the_pixels(name):
-    """Image k is all k, so that its mean says how much of whom is in it."""
+    """Image k is all k, so that its mean shows how much of which image is in it."""
     b = 60
     values = torch.arange(b, dtype=torch.float64)[:, None, None, None].expand(b, 1, 9, 11)
     targets = torch.eye(b, dtype=torch.float64)
@@ -192,7 +192,7 @@ def test_with_both_a_coin_decides_and_with_none_nothing_is_changed():
 
 
 @pytest.fixture(scope="module")
-def theirs():
+def reference():
     return pytest.importorskip("torchvision.transforms.v2.functional")
 
 
@@ -201,41 +201,45 @@ def off(a, b):
 
 
 @pytest.mark.parametrize("c", [1, 3])
-def test_tables_are_torchvisions_operations_to_the_byte(theirs, c):
+def test_tables_are_torchvisions_operations_to_the_byte(reference, c):
     images = pictures(6, c)
     lines = {
-        "autocontrast": (lookup_tables.autocontrast(images), theirs.autocontrast),
-        "equalize": (lookup_tables.equalize(images), theirs.equalize),
-        "invert": (lookup_tables.invert(images), theirs.invert),
-        "posterize": (lookup_tables.posterize(torch.full((6,), 3), images), lambda x: theirs.posterize(x, 3)),
-        "solarize": (lookup_tables.solarize(torch.full((6,), 100.0)), lambda x: theirs.solarize(x, 100)),
+        "autocontrast": (lookup_tables.autocontrast(images), reference.autocontrast),
+        "equalize": (lookup_tables.equalize(images), reference.equalize),
+        "invert": (lookup_tables.invert(images), reference.invert),
+        "posterize": (lookup_tables.posterize(torch.full((6,), 3), images), lambda x: reference.posterize(x, 3)),
+        "solarize": (lookup_tables.solarize(torch.full((6,), 100.0)), lambda x: reference.solarize(x, 100)),
     }
     for name, (table, their) in lines.items():
         assert torch.equal(lookup_tables.apply_tables(images, table), their(images)), name
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.7, 1.0, 1.9])
-def test_factors_are_torchvisions_within_a_byte(theirs, factor):
+def test_factors_are_torchvisions_within_a_byte(reference, factor):
     images, f = pictures(6), torch.full((6,), factor)
     assert (
-        off(lookup_tables.apply_tables(images, lookup_tables.brightness(f)), theirs.adjust_brightness(images, factor))
+        off(
+            lookup_tables.apply_tables(images, lookup_tables.brightness(f)), reference.adjust_brightness(images, factor)
+        )
         <= 1
     )
     assert (
         off(
             lookup_tables.apply_tables(images, lookup_tables.contrast(images, f)),
-            theirs.adjust_contrast(images, factor),
+            reference.adjust_contrast(images, factor),
         )
         <= 1
     )
-    assert off(operations.blend(images, lookup_tables.gray(images), f), theirs.adjust_saturation(images, factor)) <= 1
-    assert off(operations.blend(images, operations.blur(images), f), theirs.adjust_sharpness(images, factor)) <= 1
+    assert (
+        off(operations.blend(images, lookup_tables.gray(images), f), reference.adjust_saturation(images, factor)) <= 1
+    )
+    assert off(operations.blend(images, operations.blur(images), f), reference.adjust_sharpness(images, factor)) <= 1
 
 
 @pytest.mark.parametrize("by", [-0.5, -0.2, 0.0, 0.13, 0.4])
-def test_rotated_hue_equals_torchvision_within_a_byte(theirs, by):
+def test_rotated_hue_equals_torchvision_within_a_byte(reference, by):
     images = pictures(6)
-    assert off(rotate_hue(images, torch.full((6,), by)), theirs.adjust_hue(images, by)) <= 1
+    assert off(rotate_hue(images, torch.full((6,), by)), reference.adjust_hue(images, by)) <= 1
 
 
 @pytest.mark.parametrize(
@@ -248,15 +252,15 @@ def test_rotated_hue_equals_torchvision_within_a_byte(theirs, by):
         ("translate_y", {"translate": [0, -0.36 * 25]}),
     ],
 )
-def test_warps_are_torchvisions_at_the_strength_they_say(theirs, name, arguments):
+def test_warps_are_torchvisions_at_the_strength_they_say(reference, name, arguments):
     images = pictures(4, 3, 25, 40)
     which = torch.full((4,), operations.OPERATIONS.index(name))
-    ours = operations.apply_operations(images, which, torch.full((4,), 8.0), torch.ones(4))
-    given = {"angle": 0.0, "translate": [0.0, 0.0], "scale": 1.0, "shear": [0.0, 0.0]} | arguments
-    given["interpolation"] = theirs.InterpolationMode.BILINEAR
-    their, within = (theirs.affine(x, **given) for x in (images, torch.full_like(images, 255)))
+    actual = operations.apply_operations(images, which, torch.full((4,), 8.0), torch.ones(4))
+    params = {"angle": 0.0, "translate": [0.0, 0.0], "scale": 1.0, "shear": [0.0, 0.0]} | arguments
+    params["interpolation"] = reference.InterpolationMode.BILINEAR
+    their, within = (reference.affine(x, **params) for x in (images, torch.full_like(images, 255)))
     within = within == 255  # at the edge torchvision weighs what it fills with differently
-    assert off(ours * within, their * within) <= 1
+    assert off(actual * within, their * within) <= 1
     assert 0.4 < float(within.float().mean()) < 0.98
 
 
@@ -306,7 +310,7 @@ def test_arguments_that_make_no_sense_are_one_line():
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("randaugment(num_ops=-1)", "num_ops of augmentation 'randaugment' must be at least 1, got -1"),
         ("randaugment(num_ops=2, magnitude=1000)", r"randaugment\(magnitude=1000.0\): a number from 0 to 10"),
@@ -320,8 +324,8 @@ def test_arguments_that_make_no_sense_are_one_line():
         ("random_resized_crop(ratio=0)", "ratio of augmentation 'random_resized_crop' must be above 0, got 0.0"),
     ],
 )
-def test_what_makes_no_augmentation_is_named(spec, said):
-    with pytest.raises(RegardError, match=said):
+def test_what_makes_no_augmentation_is_named(spec, message):
+    with pytest.raises(RegardError, match=message):
         build_part(AUGMENTATIONS, spec, "augmentation")
 
 

@@ -118,7 +118,7 @@ def test_data_without_a_batch_are_an_error_and_not_an_endless_search():
 
 
 def uneven(seed=3):
-    """A stream whose batches take times that turn their order around."""
+    """A stream whose batches finish out of order."""
     made = stream(seed)
 
     def collate(rows):

@@ -1,4 +1,4 @@
-"""``regard data`` as it is typed."""
+"""The command ``regard data``."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from regard.cli import main
 
 
 @pytest.fixture
-def said(capsys):
-    """Run a command: its status, its output, its complaints."""
+def message(capsys):
+    """Run a command; return its status, stdout and stderr."""
 
     def run(*words):
         status = main([str(word) for word in words])
@@ -23,8 +23,8 @@ def text(tmp_path):
     return tmp_path / "book.txt"
 
 
-def test_pack_check_and_show(said, text, tmp_path):
-    status, out, err = said(
+def test_pack_check_and_show(message, text, tmp_path):
+    status, out, err = message(
         "data",
         "pack",
         text,
@@ -40,46 +40,48 @@ def test_pack_check_and_show(said, text, tmp_path):
     assert (status, err) == (0, "")
     assert out.splitlines()[-1] == str(tmp_path / "out")
     assert "documents, 1 shard" in out
-    assert said("data", "check", tmp_path / "out") == (
+    assert message("data", "check", tmp_path / "out") == (
         0,
         f"{tmp_path / 'out'}: 2 shards, all as they were packed\n",
         "",
     )
-    status, out, err = said("data", "show", tmp_path / "out", "-n", "1")
+    status, out, err = message("data", "show", tmp_path / "out", "-n", "1")
     assert (status, err) == (0, "")
     assert "vocabulary 150 bpe" in out or "vocabulary" in out
     assert out.splitlines()[-1].endswith("tokens: Chapter 0. The whale swims 0 miles.")
 
 
-def test_a_damaged_shard_gives_status_1_and_a_line_that_names_it(said, text, tmp_path):
-    said("data", "pack", text, "--out", tmp_path / "out", "--documents", "paragraph", "--tokens", "bytes(300)")
+def test_a_damaged_shard_gives_status_1_and_a_line_that_names_it(message, text, tmp_path):
+    message("data", "pack", text, "--out", tmp_path / "out", "--documents", "paragraph", "--tokens", "bytes(300)")
     file = tmp_path / "out" / "train-00000.bin"
     content = bytearray(file.read_bytes())
     content[50] ^= 1
     file.write_bytes(content)
-    status, out, err = said("data", "check", tmp_path / "out")
+    status, out, err = message("data", "check", tmp_path / "out")
     assert (status, out) == (1, "")
     assert err.startswith(f"regard: {file} is damaged")
     assert len(err.splitlines()) == 1
 
 
-def test_no_document_in_val_is_said_with_what_to_do(said, text, tmp_path):
-    status, _, err = said("data", "pack", text, "--out", tmp_path / "out", "--tokens", "bytes(300)")
+def test_no_document_in_val_is_said_with_what_to_do(message, text, tmp_path):
+    status, _, err = message("data", "pack", text, "--out", tmp_path / "out", "--tokens", "bytes(300)")
     assert status == 0
     assert "no document fell into val" in err
     assert "--documents paragraph" in err
 
 
-def test_files_left_out_are_named_and_counted(said, tmp_path, text):
+def test_files_left_out_are_named_and_counted(message, tmp_path, text):
     for i in range(13):
         (tmp_path / f"bad{i:02d}.txt").write_bytes(b"\xff\xff")
-    status, _, err = said("data", "pack", tmp_path, "--out", tmp_path / "out", "--tokens", "bytes(300)", "--val", "0")
+    status, _, err = message(
+        "data", "pack", tmp_path, "--out", tmp_path / "out", "--tokens", "bytes(300)", "--val", "0"
+    )
     assert status == 0
     assert sum("it is not UTF-8" in line for line in err.splitlines()) == 10
     assert "left out 13 files in all" in err
 
 
-def test_what_goes_wrong_is_one_line(said, text, tmp_path):
+def test_what_goes_wrong_is_one_line(message, text, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
     cases = [
@@ -94,7 +96,7 @@ def test_what_goes_wrong_is_one_line(said, text, tmp_path):
         ([], 2, "missing command"),
     ]
     for words, status, line in cases:
-        found = said("data", *words)
+        found = message("data", *words)
         assert found[0] == status, words
         assert len(found[2].splitlines()) == 1, found
         assert line in found[2]

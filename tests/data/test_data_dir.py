@@ -1,4 +1,4 @@
-"""Which folder a name means; what was read is kept by where datasets were then, not only by name."""
+"""Which folder a name means; caches depend on the dataset folders, not only on the name."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_what_was_read_is_kept_and_another_home_is_another_dataset(tmp_path, mon
 
 @pytest.fixture
 def two(tmp_path, monkeypatch):
-    """A home of datasets and a place to stand, each with a folder of photos and one of a known name."""
+    """A data folder and a working directory, each with a folder of photos and one of a known name."""
     for place in ("data", "here"):
         for name in ("photos", "cifar10"):
             (tmp_path / place / name).mkdir(parents=True)
@@ -77,12 +77,14 @@ def test_no_warning_with_one_folder(two, caplog, monkeypatch):
 
 
 def test_names_are_those_the_readers_ask_for():
-    asked = {
+    requested = {
         *image_dataset.IMAGE_DATASETS,
         *(folder for folder, *_ in corpora._CORPORA.values()),
         ParallelCorpus.corpus,
         TextFile.corpus,
     }
-    asked |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus}
-    asked |= {*re.findall(r'data_dir\.find_dataset\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))}
-    assert asked == data_dir.KNOWN_DATASETS
+    requested |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus}
+    requested |= {
+        *re.findall(r'data_dir\.find_dataset\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))
+    }
+    assert requested == data_dir.KNOWN_DATASETS

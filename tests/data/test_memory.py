@@ -1,5 +1,4 @@
-"""Memory does not grow with the data. Each measurement has a process of its own; what counts is RssAnon, the memory
-that is really its own: pages of mapped files are the system's, which takes them back when it needs them."""
+"""Memory does not grow with the data. Each measurement has its own process; RssAnon excludes mapped files."""
 
 import json
 import shutil
@@ -21,13 +20,13 @@ BOUND = 128 << 20  # bytes; batches under way take 10 MB, the allocator keeps so
 
 
 def values(start, stop):
-    """Made-up tokens: each is a function of where it stands."""
+    """Made-up tokens: each is a function of its position."""
     place = np.arange(start, stop, dtype=np.uint64)
     return ((place * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) % np.uint64(VOCABULARY)
 
 
 def made(folder, tokens, block=1 << 22):
-    """A set of so many tokens in shards of 256 MiB, a document every 4 million."""
+    """Write this many tokens in shards of 256 MiB, a document every 4 million."""
     with ShardWriter(folder, {"tokens": tokens}, 1 << 28) as packing:
         (folder / "tokenizer.json").write_text("{}")
         packing.begin("uint16")
@@ -100,9 +99,9 @@ def child(code, *words):
     return json.loads(done.stdout)
 
 
-def room(folder, wanted):
-    if (free := shutil.disk_usage(folder).free) < wanted:
-        pytest.skip(f"needs {wanted >> 30} GiB of free disk, there are {free >> 30}")
+def require_space(folder, expected):
+    if (free := shutil.disk_usage(folder).free) < expected:
+        pytest.skip(f"needs {expected >> 30} GiB of free disk, there are {free >> 30}")
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +116,7 @@ def test_streaming_takes_less_memory_than_the_data(tmp_path):
 
 @pytest.mark.long
 def test_streaming_ten_gigabytes(tmp_path):
-    room(tmp_path, 14 << 30)
+    require_space(tmp_path, 14 << 30)
     try:
         made(tmp_path / "shards", 5_000_000_000)
         found = child(STREAM, ROOT, tmp_path / "shards", 500, "check")

@@ -1,4 +1,4 @@
-"""Every search against a twin that is too simple to be wrong: Python lists, the whole model re-run at every step."""
+"""Every search against a simple reference: Python lists, the whole model run again at every step."""
 
 import math
 
@@ -34,8 +34,8 @@ def test_beam_equals_brute_force(seed, beams, penalty):
         expected = brute_beam(model, source[row, :length], length + 4, beams, penalty)
         assert [h.tokens for h in found[row]] == [tokens for _, tokens, _ in expected]
         assert [h.finished for h in found[row]] == [ended for _, _, ended in expected]
-        for ours, (score, _, _) in zip(found[row], expected, strict=True):
-            assert math.isclose(ours.score, score, rel_tol=1e-5, abs_tol=1e-5)
+        for actual, (score, _, _) in zip(found[row], expected, strict=True):
+            assert math.isclose(actual.score, score, rel_tol=1e-5, abs_tol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(2))

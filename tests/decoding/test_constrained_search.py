@@ -28,11 +28,11 @@ def test_finished_outputs_hold_every_phrase():
     found = constrained_beam_search(
         model, source, lengths, phrases=phrases, beam_size=8, num_candidates=4, max_length=16
     )
-    for given, hypotheses in zip(phrases, found, strict=True):
+    for params, hypotheses in zip(phrases, found, strict=True):
         assert any(h.finished for h in hypotheses)
         for h in hypotheses:
             if h.finished:
-                assert all(holds(h.tokens, phrase) for phrase in given)
+                assert all(holds(h.tokens, phrase) for phrase in params)
 
 
 def test_batched_search_equals_single_searches():

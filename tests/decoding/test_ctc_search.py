@@ -21,13 +21,13 @@ def frames(t, v, seed=0):
 def test_a_wide_beam_finds_every_text_with_its_probability(seed):
     logp = frames(5, 3, seed)
     ways = enumerated(logp, 2)
-    wanted = {text: float(torch.stack([s for s, _ in some]).logsumexp(0)) for text, some in ways.items()}
+    expected = {text: float(torch.stack([s for s, _ in some]).logsumexp(0)) for text, some in ways.items()}
     found = {
         one.labels: one.score for one in ctc_beam_search(logp, 2, EVERY, num_candidates=EVERY, min_log_prob=-math.inf)
     }
-    assert found.keys() == wanted.keys()
-    assert all(found[text] == pytest.approx(wanted[text], abs=1e-9) for text in wanted)
-    assert ctc_beam_search(logp, 2, EVERY)[0].labels == max(wanted, key=wanted.get)
+    assert found.keys() == expected.keys()
+    assert all(found[text] == pytest.approx(expected[text], abs=1e-9) for text in expected)
+    assert ctc_beam_search(logp, 2, EVERY)[0].labels == max(expected, key=expected.get)
 
 
 def test_the_most_likely_text_is_not_always_the_most_likely_alignment():
@@ -95,8 +95,8 @@ def test_language_model_scorer_equals_the_model():
     import regard
 
     model = regard.build("gpt", vocab=9, width=8, heads=2, layers=1, length=8, ffn=16).eval()
-    wanted = model(torch.tensor([[1, 4, 5]]))[0, -1].log_softmax(-1).tolist()
-    assert language_model_scorer(model, bos=1)((4, 5)) == pytest.approx(wanted, abs=1e-5)
+    expected = model(torch.tensor([[1, 4, 5]]))[0, -1].log_softmax(-1).tolist()
+    assert language_model_scorer(model, bos=1)((4, 5)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_no_frames_give_the_empty_text():

@@ -1,4 +1,4 @@
-"""Drawing a token: what may be drawn, how often it is, and that a peer agrees."""
+"""Sampling a token: which tokens are allowed, how often they come, and agreement with transformers."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
 
 
 def plainly(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """The twin: one row, written out, with Python's numbers."""
+    """Reference implementation: one row, with Python numbers."""
     p = (logits.double() / temperature).softmax(-1).tolist()
     left = dict(enumerate(p))
     if top_k:
@@ -54,14 +54,14 @@ def test_what_may_be_drawn_is_what_the_formula_says(way):
     for seed in range(20):
         logits = 2 * torch.randn(1, 40, generator=torch.Generator().manual_seed(seed))
         p = Sampler(**way).probabilities(logits)[0]
-        wanted = torch.tensor(plainly(logits[0], **way))
-        assert torch.equal(p > 0, wanted > 0)
-        torch.testing.assert_close(p / p.sum(), wanted, rtol=1e-4, atol=1e-6)
+        expected = torch.tensor(plainly(logits[0], **way))
+        assert torch.equal(p > 0, expected > 0)
+        torch.testing.assert_close(p / p.sum(), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("way", WAYS[:-1], ids=str)
 def test_it_is_what_transformers_would_draw_from(way):
-    """Each by itself: of several, theirs come in the same order."""
+    """One filter at a time; with several, transformers applies them in the same order."""
     transformers = pytest.importorskip("transformers")
     kinds = {
         "temperature": transformers.TemperatureLogitsWarper,
@@ -70,11 +70,11 @@ def test_it_is_what_transformers_would_draw_from(way):
         "min_p": transformers.MinPLogitsWarper,
     }
     logits = 3 * torch.randn(16, 100)
-    theirs = logits
+    reference = logits
     for name, value in way.items():
-        theirs = kinds[name](value)(None, theirs)
+        reference = kinds[name](value)(None, reference)
     ours = Sampler(**way).probabilities(logits)
-    torch.testing.assert_close(ours / ours.sum(-1, keepdim=True), theirs.softmax(-1), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(ours / ours.sum(-1, keepdim=True), reference.softmax(-1), rtol=1e-4, atol=1e-6)
 
 
 def test_equal_probabilities_at_the_threshold_stay_together():
@@ -84,15 +84,15 @@ def test_equal_probabilities_at_the_threshold_stay_together():
 
 @pytest.mark.parametrize("way", [{}, {"temperature": 1.7}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.15}], ids=str)
 def test_tokens_come_as_often_as_they_are_likely(way):
-    """Chi-square over 8 tokens with a fixed seed: 24.3 is passed once in a thousand times."""
+    """Chi-square over 8 tokens with a fixed seed: 24.3 is exceeded once in a thousand times."""
     many = 40_000
     uniform = uniform_numbers([5], many, 1)[:, 0].T  # 1 many
     drawn = Sampler(**way)(LOGITS[:, None].expand(1, many, 8), uniform)
     seen = drawn[0].bincount(minlength=8).double()
-    wanted = many * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
-    assert torch.equal(seen > 0, wanted > 0)
-    some = wanted > 0
-    assert float(((seen - wanted)[some] ** 2 / wanted[some]).sum()) < 24.3
+    expected = many * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
+    assert torch.equal(seen > 0, expected > 0)
+    some = expected > 0
+    assert float(((seen - expected)[some] ** 2 / expected[some]).sum()) < 24.3
 
 
 def test_the_largest_number_draws_nothing_that_is_ruled_out():
@@ -108,13 +108,13 @@ def test_the_largest_number_draws_nothing_that_is_ruled_out():
 def test_the_penalty_is_transformers(penalty):
     transformers = pytest.importorskip("transformers")
     logits, ids = 3 * torch.randn(5, 60), torch.randint(60, (5, 12))
-    theirs = transformers.RepetitionPenaltyLogitsProcessor(penalty)(ids, logits.clone())
-    said = torch.zeros(5, 60, dtype=torch.bool).scatter_(1, ids, True)
-    assert torch.equal(apply_repetition_penalty(logits[:, None], said[:, None], penalty)[:, 0], theirs)
+    reference = transformers.RepetitionPenaltyLogitsProcessor(penalty)(ids, logits.clone())
+    message = torch.zeros(5, 60, dtype=torch.bool).scatter_(1, ids, True)
+    assert torch.equal(apply_repetition_penalty(logits[:, None], message[:, None], penalty)[:, 0], reference)
 
 
 class Counter:
-    """Steps without a model: logits that only know the last token. Its vocabulary is 0 (eos) to 5."""
+    """A model whose logits depend on the last token only. Its vocabulary is 0 (eos) to 5."""
 
     eos = 0
     table = torch.tensor([[0.0, 9, 8, 7, 6, 5], [-9, 3.0, 2.9, 0, -1, -2], [-9, 2.9, 3.0, 0, -1, -2],
@@ -152,12 +152,12 @@ def test_the_penalty_knows_the_prompt_and_what_was_written_since():
 def test_fast_topk_equals_sorting():
     x = torch.randn(3, 2, 5003)
     for n in (1, 5, 17):
-        for ours, theirs in zip(fast_topk(x, n), x.topk(n), strict=True):
-            assert torch.equal(ours, theirs)
+        for ours, reference in zip(fast_topk(x, n), x.topk(n), strict=True):
+            assert torch.equal(ours, reference)
 
 
 @pytest.mark.parametrize(
-    ("way", "said"),
+    ("way", "message"),
     [
         ({"temperature": 0}, "temperature must be above 0 .* got 0"),
         ({"temperature": float("nan")}, "temperature must be above 0 .* got nan"),
@@ -168,8 +168,8 @@ def test_fast_topk_equals_sorting():
     ],
     ids=str,
 )
-def test_settings_without_a_meaning_are_refused(way, said):
-    with pytest.raises(BadInput, match=said):
+def test_settings_without_a_meaning_are_refused(way, message):
+    with pytest.raises(BadInput, match=message):
         Sampler(**way)
 
 
@@ -187,13 +187,13 @@ def test_the_smallest_settings_leave_the_likeliest_token(how):
 
 @pytest.mark.parametrize("seed", [2**70, -(2**64), 1.5, None])
 def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
-    for asked in (
+    for requested in (
         lambda: uniform_numbers([seed], 2, 1),
         lambda: GenerationConfig(seed=seed),
         lambda: ContinuationConfig(seed=seed),
     ):
         with pytest.raises(BadInput, match="a whole number of at most 64 bits"):
-            asked()
+            requested()
 
 
 def test_seeds_of_64_bits_are_taken():

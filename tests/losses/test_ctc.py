@@ -9,17 +9,17 @@ from regard.losses.ctc import check_frame_lengths, ctc_loss, forced_align, requi
 
 
 def collapsed(way, blank):
-    """What a way says: runs become one, blanks are dropped."""
+    """The text of an alignment: repeats are merged, blanks dropped."""
     return tuple(k for k, _ in itertools.groupby(way) if k != blank)
 
 
 def enumerated(logp, blank):
-    """Every text that T frames can say with the log-probabilities of all ways of saying it: by brute force."""
-    said = {}
+    """Every text of T frames with the log-probabilities of all its alignments, by brute force."""
+    message = {}
     for way in itertools.product(range(logp.shape[1]), repeat=len(logp)):
         score = sum(logp[t, k] for t, k in enumerate(way)) if way else logp.new_zeros(())
-        said.setdefault(collapsed(way, blank), []).append((score, way))
-    return said
+        message.setdefault(collapsed(way, blank), []).append((score, way))
+    return message
 
 
 def some(batch, frames, size, vocab, seed=0, dtype=torch.float64):
@@ -32,7 +32,7 @@ def some(batch, frames, size, vocab, seed=0, dtype=torch.float64):
 
 
 def graded(loss, logits, weights):
-    """Losses and the gradient of their weighted sum, those that are infinite left out."""
+    """Losses and the gradient of their weighted sum, without infinite ones."""
     x = logits.clone().requires_grad_()
     losses = loss(x.log_softmax(-1))
     (gradient,) = torch.autograd.grad((losses.where(losses.isfinite(), 0.0) * weights).sum(), x)
@@ -44,17 +44,17 @@ def test_the_loss_and_its_gradient_are_torchs(shape):
     logits, targets, frames, sizes, blank = some(*shape)
     weights = torch.arange(1.0, len(logits) + 1, dtype=torch.float64)
     frames = torch.maximum(frames, required_frames(targets, sizes)).clamp(max=logits.shape[1])
-    ours = graded(lambda logp: ctc_loss(logp, targets, frames, sizes, blank), logits, weights)
+    actual = graded(lambda logp: ctc_loss(logp, targets, frames, sizes, blank), logits, weights)
 
-    def theirs(logp):
+    def reference(logp):
         return F.ctc_loss(
             logp.transpose(0, 1), targets, frames, sizes, blank=blank, reduction="none", zero_infinity=True
         )
 
-    wanted, gradient = graded(theirs, logits, weights)
-    finite = ours[0].isfinite()
-    torch.testing.assert_close(ours[0][finite], wanted[finite], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(ours[1], gradient, rtol=1e-9, atol=1e-10)
+    expected, gradient = graded(reference, logits, weights)
+    finite = actual[0].isfinite()
+    torch.testing.assert_close(actual[0][finite], expected[finite], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(actual[1], gradient, rtol=1e-9, atol=1e-10)
     assert finite.any()
 
 
@@ -62,15 +62,20 @@ def test_the_loss_and_its_gradient_are_torchs(shape):
 def test_the_probability_is_the_sum_over_all_alignments(target):
     logp = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
     ways = enumerated(logp, 2)
-    wanted = torch.stack([score for score, _ in ways[target]]).logsumexp(0)
-    asked = torch.tensor([target], dtype=torch.long).reshape(1, -1), torch.tensor([5]), torch.tensor([len(target)]), 2
-    torch.testing.assert_close(-ctc_loss(logp[None], *asked)[0], wanted)
-    path, score = forced_align(logp[None], *asked)
+    expected = torch.stack([score for score, _ in ways[target]]).logsumexp(0)
+    requested = (
+        torch.tensor([target], dtype=torch.long).reshape(1, -1),
+        torch.tensor([5]),
+        torch.tensor([len(target)]),
+        2,
+    )
+    torch.testing.assert_close(-ctc_loss(logp[None], *requested)[0], expected)
+    path, score = forced_align(logp[None], *requested)
     best, way = max(ways[target], key=lambda one: float(one[0]))
     torch.testing.assert_close(score[0], best)
     labels = [2 if s % 2 == 0 else target[s // 2] for s in path[0].tolist()]
     assert labels == list(way)
-    share, _ = state_posteriors(logp[None], *asked)
+    share, _ = state_posteriors(logp[None], *requested)
     torch.testing.assert_close(share.sum(-1), torch.ones(1, 5, dtype=torch.float64))
 
 
@@ -79,13 +84,13 @@ def test_posteriors_equal_a_sum_over_all_alignments():
     logp = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).log_softmax(-1)
     ways = enumerated(logp, blank)[target]
     total = torch.stack([score for score, _ in ways]).logsumexp(0)
-    wanted = torch.zeros(6, 3, dtype=torch.float64)  # by label: a way says which, not which state
+    expected = torch.zeros(6, 3, dtype=torch.float64)  # by label: a way says which, not which state
     for score, way in ways:
         for t, k in enumerate(way):
-            wanted[t, k] += (score - total).exp()
+            expected[t, k] += (score - total).exp()
     x = logp.clone().requires_grad_()
     ctc_loss(x[None], torch.tensor([target]), torch.tensor([6]), torch.tensor([3]), blank).sum().backward()
-    torch.testing.assert_close(-x.grad, wanted)
+    torch.testing.assert_close(-x.grad, expected)
 
 
 def test_all_probabilities_of_a_length_sum_to_one():
@@ -151,5 +156,5 @@ def test_padding_of_frames_and_targets_changes_nothing():
 def test_five_thousand_frames_stay_finite():
     logp = torch.randn(1, 5000, 4).log_softmax(-1)
     losses = ctc_loss(logp, torch.tensor([[0, 1, 1, 2]]), torch.tensor([5000]), torch.tensor([4]), 3)
-    wanted = F.ctc_loss(logp.transpose(0, 1), torch.tensor([[0, 1, 1, 2]]), (5000,), (4,), blank=3, reduction="none")
-    torch.testing.assert_close(losses, wanted, rtol=1e-4, atol=0.5)
+    expected = F.ctc_loss(logp.transpose(0, 1), torch.tensor([[0, 1, 1, 2]]), (5000,), (4,), blank=3, reduction="none")
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=0.5)

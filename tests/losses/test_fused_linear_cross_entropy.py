@@ -34,7 +34,7 @@ def random_inputs(vocab=37, dtype=torch.float64):
 
 @pytest.fixture
 def padded(monkeypatch):
-    """Pad the matrix on this machine too, as is done on a GPU."""
+    """Pad the matrix on this machine too, as on a GPU."""
 
     def pad(weight, dtype):
         return F.pad(weight.to(dtype), (0, 0) * (weight.ndim - 1) + (0, -len(weight) % 8))

@@ -1,4 +1,4 @@
-"""Buckets of input length: every input in one of them, counted, and empty ones left out."""
+"""Buckets of input length: every input in one of them, empty ones left out."""
 
 from regard.metrics.by_length import SENTENCE_BUCKETS, SPELLING_BUCKETS, bucket_label, score_by_length
 

@@ -1,4 +1,4 @@
-"""Scores by counting, against cases counted by hand."""
+"""Classification metrics, against cases counted by hand."""
 
 import pytest
 
@@ -17,10 +17,10 @@ from regard.metrics.classification import (
 
 def test_accuracy_macro_f1_and_matthews_of_a_table_counted_by_hand():
     true = ["a"] * 6 + ["b"] * 4
-    said = ["a"] * 5 + ["b"] + ["b"] * 2 + ["a"] * 2  # 5 a right, 1 a called b; 2 b right, 2 b called a
-    assert accuracy(said, true) == 0.7
-    assert macro_f1(said, true) == pytest.approx((2 * 5 / (7 + 6) + 2 * 2 / (3 + 4)) / 2)
-    assert matthews_correlation(said, true) == pytest.approx(
+    predictions = ["a"] * 5 + ["b"] + ["b"] * 2 + ["a"] * 2  # 5 a right, 1 a called b; 2 b right, 2 b called a
+    assert accuracy(predictions, true) == 0.7
+    assert macro_f1(predictions, true) == pytest.approx((2 * 5 / (7 + 6) + 2 * 2 / (3 + 4)) / 2)
+    assert matthews_correlation(predictions, true) == pytest.approx(
         (5 * 2 - 2 * 1) / (7 * 3 * 6 * 4) ** 0.5
     )  # TP TN FP FN of a
 
@@ -51,8 +51,8 @@ def test_chunks_begin_and_end_as_conlleval_has_it(tags, found):
 
 def test_a_chunk_counts_only_where_kind_begin_and_end_are_right():
     true = [["B-NP", "I-NP", "O", "B-VP"], ["B-NP", "B-PP"]]  # 4 chunks
-    said = [["B-NP", "O", "O", "B-VP"], ["B-NP", "B-NP"]]  # 4 chunks: cut short, right; right, wrong kind
-    assert chunk_f1(said, true) == {"precision": 0.5, "recall": 0.5, "f1": 0.5}
+    predictions = [["B-NP", "O", "O", "B-VP"], ["B-NP", "B-NP"]]  # 4 chunks: cut short, right; right, wrong kind
+    assert chunk_f1(predictions, true) == {"precision": 0.5, "recall": 0.5, "f1": 0.5}
     assert chunk_f1([["O"] * 4, ["O"] * 2], true)["f1"] == 0
     assert chunk_f1([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     split = chunk_f1([["B-NP", "I-NP"]], [["B-NP", "B-NP"]])  # one for two: neither is right

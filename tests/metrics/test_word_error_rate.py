@@ -7,9 +7,9 @@ from regard.core.errors import BadInput
 from regard.metrics.word_error_rate import EditCounts, count_corpus_edits, count_edits
 
 
-def within(said, most):
-    """Every text that can be made of one by at most so many edits, with the least number needed: by brute force."""
-    reached = {tuple(said): 0}
+def within(hypothesis, most):
+    """Every text reachable by at most this many edits, with the fewest needed, by brute force."""
+    reached = {tuple(hypothesis): 0}
     for cost in range(1, most + 1):
         for text in [t for t, c in reached.items() if c == cost - 1]:
             for i in range(len(text) + 1):
@@ -24,10 +24,10 @@ def within(said, most):
 
 def test_the_fewest_edits_are_found():
     texts = [t for n in range(4) for t in itertools.product("ab", repeat=n)]
-    for said in texts:
-        reached = within(said, 3)
+    for hypothesis in texts:
+        reached = within(hypothesis, 3)
         for true in texts:
-            assert count_edits(said, true).total == reached[true], (said, true)
+            assert count_edits(hypothesis, true).total == reached[true], (hypothesis, true)
 
 
 def test_each_kind_of_edit_is_counted():
@@ -39,9 +39,9 @@ def test_each_kind_of_edit_is_counted():
 
 
 def test_the_difference_in_length_is_insertions_less_deletions():
-    for said, true in itertools.product(itertools.product("abc", repeat=3), itertools.product("abc", repeat=4)):
-        found = count_edits(said, true)
-        assert found.insertions - found.deletions == len(said) - len(true)
+    for hypothesis, true in itertools.product(itertools.product("abc", repeat=3), itertools.product("abc", repeat=4)):
+        found = count_edits(hypothesis, true)
+        assert found.insertions - found.deletions == len(hypothesis) - len(true)
 
 
 def test_the_rate_of_many_weighs_words_alike():

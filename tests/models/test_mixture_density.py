@@ -103,5 +103,5 @@ def test_a_bias_sharpens_all_three():
 
 
 def test_no_bell_is_refused():
-    with pytest.raises(BadInput, match="1 or more"):
+    with pytest.raises(BadInput, match="at least 1"):
         MixtureDensityHead(4, 0)

@@ -141,5 +141,5 @@ def test_a_block_may_become_wider_in_either_half():
 def test_parts_are_named_right_or_refused():
     with pytest.raises(UnknownName, match="did you mean 'conv'"):
         PoolingAttention(8, 8, 2, stride=(1, 1), kv_stride=(1, 1), pooling="convv")
-    with pytest.raises(RegardError, match="3 heads must divide the width 8"):
+    with pytest.raises(RegardError, match="width 8 is not divisible by 3 heads"):
         PoolingAttention(8, 8, 3, stride=(1, 1), kv_stride=(1, 1))

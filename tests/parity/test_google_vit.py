@@ -151,10 +151,10 @@ def test_models_that_the_format_cannot_represent_raise(settings):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"image_size": (24, 36)}, "only a square of patches is written, not 4 x 6"),
+        ({"image_size": (24, 36)}, "must be square, got 4 x 6"),
         (
             {"image_size": (12, 48)},
-            "only a square of patches is written, not 2 x 8",
+            "must be square, got 2 x 8",
         ),  # 16 of them, which would be 4 x 4
         ({"feedforward": "gelu"}, "loaded as gelu_tanh; got gelu"),
     ],

@@ -216,7 +216,7 @@ def test_unsupported_checkpoints_raise(change, said):
 )
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"BERT has {name}"):
+    with pytest.raises(Unsupported, match=f"BERT needs {name}"):
         bert.table(Config(vocab=9, **settings))
 
 

@@ -164,5 +164,5 @@ def test_unsupported_checkpoints_raise(change, said):
 @pytest.mark.parametrize("settings", [{"action_type": "discrete"}, {"feedforward": "swiglu"}], ids=str)
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"theirs has {name}"):
+    with pytest.raises(Unsupported, match=f"Decision Transformer needs {name}"):
         decision_transformer.table(Config(state_dim=2, action_dim=2, **settings))

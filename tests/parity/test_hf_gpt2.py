@@ -174,7 +174,7 @@ def test_search_finds_what_generate_finds(beams):
     ("change", "said"),
     [
         ({"model_type": "gptj"}, "'gptj'"),
-        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx in config.json must be False"),
         ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
         ({"activation_function": "mish"}, "'mish'"),
         ({"embd_pdrop": 0.3}, "embd_pdrop"),
@@ -194,7 +194,7 @@ def test_models_that_the_format_cannot_represent_raise(settings):
     from regard.models.gpt import Config
 
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"GPT-2 has {name}"):
+    with pytest.raises(Unsupported, match=f"GPT-2 needs {name}"):
         gpt2.table(Config(vocab=9, **settings))
 
 

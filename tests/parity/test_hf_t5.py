@@ -257,7 +257,7 @@ def test_the_unused_table_of_published_files_is_ignored(tmp_path):
     [
         ({"model_type": "mt5"}, "'mt5'"),
         ({"feed_forward_proj": "mish"}, "'mish'"),
-        ({"is_decoder": True}, "is_decoder=True"),
+        ({"is_decoder": True}, "is_decoder in config.json must be False"),
     ],
 )
 def test_unsupported_checkpoints_raise(change, said):
@@ -268,7 +268,7 @@ def test_unsupported_checkpoints_raise(change, said):
 @pytest.mark.parametrize("settings", [{"norm_kind": "layer"}, {"feedforward": "geglu"}], ids=str)
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"T5 has {name}"):
+    with pytest.raises(Unsupported, match=f"T5 needs {name}"):
         t5.table(Config(vocab=9, **settings))
 
 

@@ -191,7 +191,7 @@ def test_unsupported_checkpoints_raise(change, said):
 )
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"transformers' ViT has {name}"):
+    with pytest.raises(Unsupported, match=f"transformers' ViT needs {name}"):
         hf_vit.table(Config(**settings))
 
 

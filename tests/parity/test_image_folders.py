@@ -117,14 +117,14 @@ def test_resize_before_the_crop_equals_transformers(tmp_path):
     "other", [lambda: classifier("cct", size="tiny"), lambda: classifier("cct", size="tiny").model, str]
 )
 def test_models_that_the_format_cannot_represent_raise_one_line(tmp_path, name, other):
-    with pytest.raises(RegardError, match=r"holds a \w+, not a (CCT|str)") as error:
+    with pytest.raises(RegardError, match=r"needs a \w+, got a (CCT|str)") as error:
         SAVERS[name][0].save(tmp_path / "m", other())
     assert "\n" not in str(error.value)
     assert not (tmp_path / "m").exists()
 
 
 def test_other_models_sizes_and_labels_raise(tmp_path):
-    with pytest.raises(RegardError, match="not a ResNet"):
+    with pytest.raises(RegardError, match="got a ResNet"):
         hf_vit.save(tmp_path / "m", classifier("resnet", size="18"))
     with pytest.raises(RegardError):
         timm_mvitv2.save(tmp_path / "m", MViT(MViTConfig(num_classes=3, num_frames=4, image_size=32)))

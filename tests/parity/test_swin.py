@@ -303,7 +303,7 @@ def test_unsupported_checkpoints_raise(name, change, said):
 @pytest.mark.parametrize("name", TABLES)
 def test_models_that_the_format_cannot_represent_raise(name):
     other = "table" if name.endswith("v2") else "continuous"
-    with pytest.raises(Unsupported, match="has positions="):
+    with pytest.raises(Unsupported, match="needs positions="):
         TABLES[name].table(made(name, positions=other).config)
     wide = made(name, width=24)
     with pytest.raises(BadInput, match="shapes differ"):

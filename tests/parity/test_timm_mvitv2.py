@@ -140,7 +140,7 @@ def test_folders_are_exchanged_with_timm(tmp_path):
 
 
 def test_folders_of_other_kinds_raise():
-    with pytest.raises(Unsupported, match="published sizes only"):
+    with pytest.raises(Unsupported, match="only the published sizes"):
         timm_mvitv2.export_config(Config(**SMALL))
     with pytest.raises(Unsupported, match="square images"):
         timm_mvitv2.export_config(Config(image_size=(64, 96)))

@@ -233,5 +233,5 @@ def test_unsupported_checkpoints_raise(tmp_path):
 )
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
-    with pytest.raises(Unsupported, match=f"timm's ViT has {name}"):
+    with pytest.raises(Unsupported, match=f"timm's ViT needs {name}"):
         timm_vit.table(Config(**settings))

@@ -114,7 +114,7 @@ def test_folder_round_trip(tmp_path):
 
 def test_models_that_the_format_cannot_represent_raise():
     for stem in ("patches", "hybrid(layers=(1, 2), base=32)", torch.nn.Identity()):
-        with pytest.raises(Unsupported, match="hybrid ViT has stem"):
+        with pytest.raises(Unsupported, match="hybrid ViT needs stem"):
             timm_hybrid.table(Config(stem=stem))
     with pytest.raises(Unsupported, match="no hybrid ViT with stages"):
         timm_hybrid.export_config(Config(patch_size=1, stem="hybrid(layers=(1, 2))"))

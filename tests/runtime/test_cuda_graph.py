@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: the same tokens as on the CPU, on the first call and on replays of a recording."""
+"""Steps captured as CUDA graphs: the same tokens as on the CPU, on the first call and on replays."""
 
 import pytest
 import torch

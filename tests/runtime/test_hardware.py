@@ -6,12 +6,12 @@ from regard.runtime import hardware
 def test_the_fastest_number_of_threads_is_kept(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    kept = []
-    monkeypatch.setattr(torch, "set_num_threads", kept.append)
+    stored = []
+    monkeypatch.setattr(torch, "set_num_threads", stored.append)
     for best in (1, 2, 4):
         monkeypatch.setattr(hardware, "_seconds", lambda n, best=best: 1.0 if n == best else 2.0)
         assert hardware.choose_threads() == best
-        assert kept[-1] == best
+        assert stored[-1] == best
 
 
 def test_what_the_user_set_is_respected(monkeypatch):

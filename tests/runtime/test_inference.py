@@ -223,8 +223,8 @@ def test_weight_format():
 def test_compiled_steps_are_the_eager_ones_in_the_same_memory():
     """In a child process: dynamo cannot trace through the shape checks that tests switch on.
 
-    A recording reads and writes the memory it was made with, so a compiled step must leave its results where the eager
-    one does; and it must not be compiled anew after the first two, when the third is recorded.
+    A CUDA graph reads and writes the memory it was captured with, so a compiled step must leave its results where the
+    eager one does; and it must not be recompiled after the first two steps, when the third is captured.
     """
     code = """
 import torch

@@ -1,4 +1,4 @@
-"""What the child process tries, tried here: only what is known to be safe."""
+"""The probes of the child process, run here where they are safe."""
 
 import json
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.blocks.shifted_window import WindowAttention
+from regard.attention.window_attention import WindowAttention
 from regard.core.errors import BadInput
 from regard.core.trace import Geometry, Slots, Trace
 from regard.interpret.image_attribution import run_with_attribution

@@ -1,4 +1,4 @@
-"""What tests of checkpoints start under torchrun: every process notes what it saw, the test reads the notes."""
+"""Run under torchrun by tests of checkpoints: every process writes down what it saw."""
 
 import json
 import resource
@@ -38,7 +38,7 @@ class Model(nn.Module):
 
 
 def values(seed=0):
-    """The whole tensors that everybody can make again."""
+    """The whole tensors, reproducible on every process."""
     torch.manual_seed(seed)
     model = named_tensors(Model())
     moments = {f"moments/{name}/exp_avg": torch.randn(x.shape) for name, x in model.items() if x.is_floating_point()}
@@ -47,7 +47,7 @@ def values(seed=0):
 
 
 def spread(world, fsdp=True):
-    """A model over all processes and its groups, everything zero."""
+    """A model sharded over all processes and its groups, everything zero."""
     model = Model()
     if world.tensor_parallel > 1:
         plan = {"a": ColwiseParallel(), "b": RowwiseParallel()}
@@ -67,7 +67,7 @@ def spread(world, fsdp=True):
 
 
 def same(groups, expected):
-    """Whether the part that is here is to the bit that of the whole."""
+    """Return whether the local part equals that of the whole, to the bit."""
     return all(
         torch.equal(to_local(x), expected[group][name][local_region(x)])
         for group in groups
@@ -82,40 +82,40 @@ def filled(groups, source):
 
 
 def two(world, folder):
-    """Save sliced, restore sliced, restore sliced from whole; a disk that is full for one of the two; averages."""
+    """Save sharded, restore sharded, restore sharded from plain; a full disk on one of the two; averages."""
     seen, source = {}, values()
     _, groups = spread(world)
     seen["sliced"] = sum(isinstance(x, DTensor) for x in groups["model"].values())
     seen["empty"] = any(to_local(x).numel() == 0 for x in groups["model"].values())
     filled(groups, source)
     seen["fills"] = same(groups, source)
-    kept = Checkpoints(folder / "two", keep=2, average=2, world=world)
-    kept.save(4, groups, {"step": 4, "x": torch.arange(3)}, {"rank": world.rank})
+    stored = Checkpoints(folder / "two", keep=2, average=2, world=world)
+    stored.save(4, groups, {"step": 4, "x": torch.arange(3)}, {"rank": world.rank})
     _, groups = spread(world)
     state, own = restore_checkpoint(folder / "two" / "step-00000004", groups, world)
     seen |= {"back": same(groups, source), "step": state["step"], "own": own}
     _, groups = spread(world)
     _, own = restore_checkpoint(folder / "whole" / "step-00000004", groups, world)
     seen |= {"from whole": same(groups, source), "own of one": own}
-    seen["another model"] = said(lambda: restore_checkpoint(folder / "other" / "step-00000001", groups, world))
+    seen["another model"] = error_message_of(lambda: restore_checkpoint(folder / "other" / "step-00000001", groups, world))
     if world.rank == 1:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
-    seen["full"] = said(lambda: kept.save(6, groups, {"step": 6}, {}))
+    seen["full"] = error_message_of(lambda: stored.save(6, groups, {"step": 6}, {}))
     plain = {"model": source["model"]}
-    seen["full, for what is its own"] = said(lambda: kept.save(6, plain, {}, {"much": torch.zeros(1000)}))
+    seen["full, for what is its own"] = error_message_of(lambda: stored.save(6, plain, {}, {"much": torch.zeros(1000)}))
     if world.rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     nowhere = Checkpoints(folder / "file", world=world)
-    seen["nowhere"] = said(lambda: nowhere.save(6, groups, {"step": 6}, {}))
-    kept.save(8, plain, {"step": 8}, {"rank": world.rank})  # whole on every process, as under ddp
+    seen["nowhere"] = error_message_of(lambda: nowhere.save(6, groups, {"step": 6}, {}))
+    stored.save(8, plain, {"step": 8}, {"rank": world.rank})  # whole on every process, as under ddp
     seen |= averages(world, folder, source)
     return seen
 
 
 def resumed(world, folder, toy):
-    """Train ten updates; train five, stop, and go on for five. The processes stay, and their world with them."""
+    """Train ten updates; train five, stop, and resume for five. The processes and their group stay."""
 
     @contextmanager
     def here(device, tensor):
@@ -136,7 +136,7 @@ def resumed(world, folder, toy):
 
 
 def averages(world, folder, source):
-    """A moving average of slices is the slice of the moving average; weights go in whole and come out whole."""
+    """The moving average of shards is the shard of the moving average; weights go in and come out whole."""
     model, _ = spread(world)
     copy_weights(model, source["model"])
     seen = {"put": same({"model": named_tensors(model)}, source)}
@@ -164,15 +164,15 @@ def averages(world, folder, source):
 
 
 def four(world, folder):
-    """What two wrote is read by four, in a row and in a grid; and the grid writes its own."""
+    """Four processes read what two wrote, in a row and in a grid; and the grid writes its own."""
     source = values()
     seen = {"grid": world.tensor_parallel}
     _, groups = spread(world)
     seen["placements"] = sorted({str(x.placements) for x in groups["model"].values() if isinstance(x, DTensor)})
     state, own = restore_checkpoint(folder / "two" / "step-00000004", groups, world)
     seen |= {"back": same(groups, source), "step": state["step"], "own": own}
-    kept = Checkpoints(folder / f"four{world.tensor_parallel}", world=world)
-    kept.save(4, groups, state, {"rank": world.rank})
+    stored = Checkpoints(folder / f"four{world.tensor_parallel}", world=world)
+    stored.save(4, groups, state, {"rank": world.rank})
     return seen
 
 
@@ -182,7 +182,7 @@ def grid(world):
     return replace(world, tensor_parallel=2, mesh=mesh)
 
 
-def said(action):
+def error_message_of(action):
     try:
         action()
     except BadInput as error:

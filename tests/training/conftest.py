@@ -12,14 +12,14 @@ from regard.training.recipe import Recipe, Train
 
 @pytest.fixture(autouse=True)
 def _no_curve(request, monkeypatch):
-    """Drawing takes longer than these runs; one test draws."""
+    """Plotting takes longer than these runs; one test plots."""
     if "curve" not in request.fixturenames:
         monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
 
 
 @pytest.fixture
 def curve():
-    """Draw after all."""
+    """Plot after all."""
 
 
 WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "hund", "cat": "katze", "and": "und"}
@@ -27,7 +27,7 @@ WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "hun
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
-    """Sentences of 2 to 7 words, translated word for word and read backwards."""
+    """Sentences of 2 to 7 words, translated word for word in reverse order."""
     folder, dice = tmp_path_factory.mktemp("toy"), random.Random(0)
     for split, many in (("train", 90), ("val", 12), ("test", 12)):
         lines = [[dice.choice(list(WORDS)) for _ in range(dice.randint(2, 7))] for _ in range(many)]

@@ -1,11 +1,11 @@
-"""A process that has torch in memory and starts trainings as children of its own, so that none of them must import it.
+"""A process that has imported torch and starts trainings as children, so that they need not import it.
 
-One JSON object a line comes in, one number goes out:
+One JSON object per line comes in, one number goes out:
 
     {"words": [...], "log": file, "slow": s}     start `python -m regard.training WORDS`; its process id
     {"wait": pid}                                wait until it has ended; its exit status, negative for a signal
 
-With `slow`, flushing a file to the disk takes so many seconds longer, which makes the middle of a checkpoint wide.
+With `slow`, flushing a file to disk takes that many seconds longer, so that a kill hits the middle of a checkpoint.
 """
 
 import json

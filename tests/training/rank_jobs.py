@@ -1,4 +1,4 @@
-"""What a rank test starts under torchrun: one training after another, so that torch is imported once for all."""
+"""Run under torchrun by rank tests: one training after another, so that torch is imported once."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from regard.training.parallel.distributed import init_process_group
 
 
 def die(rank, step, marker):
-    """The process of this rank is killed at an update, the first time it comes there."""
+    """Kill the process of this rank at an update, the first time it gets there."""
     update = regard.training.loop.TrainingRun._update
 
     def dying(self, batches):

@@ -1,9 +1,9 @@
-"""Starts a module in several processes as torchrun does, but as forks of one that has imported torch already.
+"""Start a module in several processes as torchrun does, but forked from one that has imported torch already.
 
     python -m tests.training.run_ranks 4 tests.training.checkpoint_ranks four folder
 
-Importing torch takes longer than most that is tested with it. Every process has the environment that torchrun gives;
-where one fails, the others, which would wait for it for ever, are ended. Tests of torchrun itself start torchrun.
+Importing torch takes longer than most of these tests. Every process has torchrun's environment; if one fails, the
+others, which would wait for it, are terminated. Tests of torchrun itself start torchrun.
 """
 
 import importlib
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def together(ranks, module, *words, timeout=300):
-    """Run a module's main() with these words in so many processes; what they said."""
+    """Run a module's main() with these arguments in several processes; return what they printed."""
     command = [sys.executable, "-m", "tests.training.run_ranks", str(ranks), module, *map(str, words)]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
@@ -54,7 +54,7 @@ def main(ranks, name, *words):
 
 
 def child(module):
-    """All that a process does; it never comes back."""
+    """Run in a forked process; never returns."""
     status = 70
     try:
         status = module.main() or 0

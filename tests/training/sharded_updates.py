@@ -1,4 +1,4 @@
-"""Run by torchrun: the updates of a small model that is spread over the processes, beside those of a whole one."""
+"""Run by torchrun: compare the updates of a sharded model with those of a plain one."""
 
 import torch
 import torch.distributed as dist
@@ -47,7 +47,7 @@ def whole(x):
 
 
 def spread(model):
-    """FSDP over all; with four processes two by two, the feed-forward matrices cut for tensor parallelism as well."""
+    """FSDP over all; with four processes two by two, with tensor parallelism of the feed-forward matrices as well."""
     size = dist.get_world_size()
     if size < 4:
         mesh = init_device_mesh("cpu", (size,))
@@ -75,11 +75,11 @@ def main():
             optimisers.append(Optimizer(given, spec, weight_decay=0.1, clip_grad_norm=0.5, layer_decay=0.9, rows=rows))
             models.append(model)
         for step in range(4):
-            told = []
+            reported = []
             for model, optimizer in zip(models, optimisers, strict=True):
                 loss(model, step, bad=float("inf") if step == 2 else None).backward()
-                told.append(optimizer.step(0.02))
-            (norm, lost), (norm_cut, lost_cut) = told
+                reported.append(optimizer.step(0.02))
+            (norm, lost), (norm_cut, lost_cut) = reported
             assert not isinstance(norm_cut, DTensor)
             torch.testing.assert_close(norm_cut, norm, rtol=1e-5, atol=1e-6, equal_nan=True)
             assert float(lost) == float(lost_cut) == float(step == 2)

@@ -1,4 +1,4 @@
-"""What only a GPU can show: autocast, the compiler, pinned batches, graphs of decoding steps, and all of it resumed."""
+"""GPU-only tests: autocast, the compiler, pinned batches, CUDA graphs of decoding steps, and resuming."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def test_a_run_started_on_a_gpu_resumes_without_one(recipe, tmp_path, unchecked)
 
 @pytest.mark.parametrize("compiled", ["false", "true"])
 def test_shards_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
-    """FSDP2 in a world of one process: weights travel and compute in bfloat16, slices and sums stay float32."""
+    """FSDP2 with one process: gathered weights are bfloat16, shards and sums stay float32."""
     from regard.training.recipe import to_json
 
     still = ["train.device=cuda", "model.dropout=0", "train.score_interval=0", "train.log_interval=1", "train.steps=12"]

@@ -1,4 +1,4 @@
-"""Runs that begin from given weights: what is taken, what is new, what is refused."""
+"""Runs that start from given weights: what is copied, what is new, what is refused."""
 
 import shutil
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pretrained(folder, tmp_path_factory):
-    """A run on masked words."""
+    """A run of masked language modelling."""
     out = tmp_path_factory.mktemp("pretrained") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
@@ -53,10 +53,10 @@ def test_the_body_and_the_vocabulary_are_taken_and_the_head_is_new(folder, pretr
     assert [name for name in after if name not in body] == ["head.out.weight", "head.out.bias"]
     assert old.text.encode_one("the dog sees the house") == new.text.encode_one("the dog sees the house")
     assert new.model.config.vocab == old.model.config.vocab > 50
-    said = capsys.readouterr().err
-    assert f"initialised from {pretrained / 'model'}: {len(body)} tensors copied" in said
-    assert "; new: head.out.weight, head.out.bias" in said
-    assert "not used: head.transform.weight" in said
+    message = capsys.readouterr().err
+    assert f"initialised from {pretrained / 'model'}: {len(body)} tensors copied" in message
+    assert "; new: head.out.weight, head.out.bias" in message
+    assert "not used: head.transform.weight" in message
 
 
 def test_a_run_a_folder_and_a_shipped_name_are_found(pretrained):
@@ -69,11 +69,11 @@ def test_a_run_a_folder_and_a_shipped_name_are_found(pretrained):
 
 
 def test_going_on_needs_nothing_of_what_the_run_began_from_and_equals_training_at_once(folder, pretrained, tmp_path):
-    shutil.copytree(pretrained, tmp_path / "given")
-    whole = finetuned(folder, tmp_path / "given", "train.steps=6")
+    shutil.copytree(pretrained, tmp_path / "params")
+    whole = finetuned(folder, tmp_path / "params", "train.steps=6")
     train(whole, tmp_path / "once")
     train(override_recipe(whole, ["train.steps=3"]), tmp_path / "twice")
-    shutil.rmtree(tmp_path / "given")
+    shutil.rmtree(tmp_path / "params")
     train(whole, tmp_path / "twice", resume=True)
     once, twice = (read_weights(tmp_path / name / "checkpoints" / "final.safetensors") for name in ("once", "twice"))
     assert [name for name, x in once.items() if not torch.equal(x, twice[name])] == []
@@ -88,7 +88,7 @@ def test_a_run_can_start_from_a_fine_tuned_model(folder, pretrained, tmp_path, c
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["model.width=32"], r"embed\.weight is \(\d+, 16\) in the source, \(\d+, 32\) in the model"),
         (["model.length=64"], r"is \(32, 16\) in the source, \(64, 16\) in the model"),
@@ -96,8 +96,8 @@ def test_a_run_can_start_from_a_fine_tuned_model(folder, pretrained, tmp_path, c
         (["model.layers=1"], r"blocks\.1\.\S+ is not in the model"),
     ],
 )
-def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, settings, said):
-    with pytest.raises(BadInput, match=said):
+def test_any_other_difference_is_refused_by_name(folder, pretrained, tmp_path, settings, message):
+    with pytest.raises(BadInput, match=message):
         train(finetuned(folder, pretrained, *settings), tmp_path / "run")
 
 
@@ -113,33 +113,33 @@ def test_what_is_not_there_or_of_another_kind_is_reported(folder, pretrained, tm
 
 
 def test_attention_asr_starts_from_the_encoder_of_ctc(tmp_path):
-    heard = build(ctc.Config(vocab=9, **ctc.SIZES["tiny"]))
-    save_model(tmp_path / "ctc", heard)
+    transcript = build(ctc.Config(vocab=9, **ctc.SIZES["tiny"]))
+    save_model(tmp_path / "ctc", transcript)
     model = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"]))
     decoder = {name: x.clone() for name, x in model.decoder.state_dict().items()}
-    said = init_from.load_initial_weights(model, tmp_path / "ctc")
-    assert f"initialised from the encoder of {tmp_path / 'ctc'}" in said
-    assert said.endswith("everything else is new")
+    message = init_from.load_initial_weights(model, tmp_path / "ctc")
+    assert f"initialised from the encoder of {tmp_path / 'ctc'}" in message
+    assert message.endswith("everything else is new")
     frames, lengths = torch.randn(2, 30, 40), torch.tensor([30, 17])
-    heard.eval()
+    transcript.eval()
     model.eval()
-    assert torch.equal(model.encoder(frames, lengths)[0], heard.encoder(frames, lengths)[0])
+    assert torch.equal(model.encoder(frames, lengths)[0], transcript.encoder(frames, lengths)[0])
     assert all(torch.equal(decoder[name], x) for name, x in model.decoder.state_dict().items())
     other = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"] | {"layers": 3}))
-    kept = {name: x.clone() for name, x in other.state_dict().items()}
+    stored = {name: x.clone() for name, x in other.state_dict().items()}
     with pytest.raises(BadInput, match=r"encoder\.rnn\.\S+ is missing there"):
         init_from.load_initial_weights(other, tmp_path / "ctc")
-    assert all(torch.equal(kept[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
+    assert all(torch.equal(stored[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
 
 
 def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_path):
     same = {"input_dim": 5, "frame_stack": 4, "width": 6, "hidden": 7, "layers": 2}
-    heard = build(ctc.Config(vocab=9, subsampling_layers=0, encoder="lstm(directions=1)", **same)).eval()
-    save_model(tmp_path / "ctc", heard)
+    transcript = build(ctc.Config(vocab=9, subsampling_layers=0, encoder="lstm(directions=1)", **same)).eval()
+    save_model(tmp_path / "ctc", transcript)
     model = build(online_alignment.Config(vocab=9, **same)).eval()
     assert init_from.load_initial_weights(model, tmp_path / "ctc").endswith("everything else is new")
     frames = torch.randn(2, 11, 5)
-    assert torch.equal(model.encoder(frames)[0], heard.encoder(frames)[0])
+    assert torch.equal(model.encoder(frames)[0], transcript.encoder(frames)[0])
     with pytest.raises(BadInput, match="it is a CTC, this model is a Online"):  # it reads tokens
         init_from.load_initial_weights(build(online_alignment.Config(vocab=9)), tmp_path / "ctc")
 
@@ -170,9 +170,9 @@ def test_a_recipe_with_a_beginning_survives_json(folder, pretrained):
 def test_a_run_can_start_from_a_transformers_bert_with_its_vocabulary(folder, pretrained, tmp_path, capsys):
     from regard.weights.hf import bert
 
-    given = load_model(pretrained / "model")
-    bert.save(tmp_path / "theirs", given.model, given.text)
-    train(finetuned(folder, tmp_path / "theirs", "train.learning_rate=0"), tmp_path / "run")
+    source_model = load_model(pretrained / "model")
+    bert.save(tmp_path / "reference", source_model.model, source_model.text)
+    train(finetuned(folder, tmp_path / "reference", "train.learning_rate=0"), tmp_path / "run")
     assert "tensors copied; new: head.out.weight, head.out.bias" in capsys.readouterr().err
     found = load_model(tmp_path / "run" / "model").model.state_dict()
-    assert torch.equal(found["embed.weight"], given.model.state_dict()["embed.weight"])
+    assert torch.equal(found["embed.weight"], source_model.model.state_dict()["embed.weight"])

@@ -1,4 +1,4 @@
-"""Runs on images that begin from given weights: at another size, with another head, from a folder of someone else's."""
+"""Image runs that start from given weights: at another size, with another head, from other libraries' folders."""
 
 import json
 from dataclasses import replace
@@ -31,8 +31,8 @@ def test_positions_are_drawn_for_the_new_grid_and_all_else_is_taken(tmp_path):
     old, new = made(), made(image_size=(20, 28), num_classes=5)
     regard.save(old, tmp_path / "old")
     head = new.head.weight.clone()
-    said = init_from.load_initial_weights(new, tmp_path / "old")
-    assert "new: head.weight, head.bias" in said
+    message = init_from.load_initial_weights(new, tmp_path / "old")
+    assert "new: head.weight, head.bias" in message
     assert torch.equal(new.head.weight, head)
     x = torch.randn(2, 3, 20, 28)
     with torch.no_grad():  # what the old one sees in an image of this size, the new one sees too
@@ -57,8 +57,8 @@ def test_a_run_can_start_from_a_transformers_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=7)
-    theirs = transformers.ViTForImageClassification(config)
-    theirs.save_pretrained(tmp_path / "theirs")
+    reference = transformers.ViTForImageClassification(config)
+    reference.save_pretrained(tmp_path / "reference")
     dice = np.random.default_rng(0)
     for name in ("a", "b"):
         (tmp_path / "pictures" / name).mkdir(parents=True)
@@ -77,17 +77,17 @@ def test_a_run_can_start_from_a_transformers_folder(tmp_path, monkeypatch):
             save_interval=2,
             log_interval=2,
             device="cpu",
-            init_from=str(tmp_path / "theirs"),
+            init_from=str(tmp_path / "reference"),
         ),
         "pictures",
     )
     train(recipe, tmp_path / "run")
     found = regard.load(tmp_path / "run" / "model").model
     assert found.head.weight.shape == (2, 16)
-    assert torch.equal(found.encoder.norm.weight, theirs.vit.layernorm.weight)
+    assert torch.equal(found.encoder.norm.weight, reference.vit.layernorm.weight)
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
-        expected = theirs.eval().vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
+        expected = reference.eval().vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
         torch.testing.assert_close(found.pooled(x), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -101,8 +101,8 @@ def test_a_run_can_start_from_a_transformers_folder(tmp_path, monkeypatch):
 )
 def test_a_run_can_start_from_any_loadable_image_model(tmp_path, table, model):
     old, new = model(), model()
-    import_module(f"regard.weights.{table}").save(tmp_path / "theirs", old)
-    init_from.load_initial_weights(new, tmp_path / "theirs")
+    import_module(f"regard.weights.{table}").save(tmp_path / "reference", old)
+    init_from.load_initial_weights(new, tmp_path / "reference")
     assert all(torch.equal(a, b) for a, b in zip(old.parameters(), new.parameters(), strict=True))
 
 
@@ -123,15 +123,15 @@ def test_the_reader_that_an_error_names_is_there(tmp_path, kind):
 )
 def test_a_run_can_start_from_a_timm_folder(name, settings, tmp_path):
     timm = pytest.importorskip("timm")
-    theirs = timm.create_model(name, num_classes=4, **settings).eval()
-    timm.models.save_for_hf(theirs, tmp_path / "theirs", model_args=settings | {"num_classes": 4})
-    given = regard.load(tmp_path / "theirs").model
-    new = type(given)(replace(given.config, num_classes=3))
-    said = init_from.load_initial_weights(new, init_from.resolve_source(str(tmp_path / "theirs")))
-    assert said.endswith("new: head.weight, head.bias")
+    reference = timm.create_model(name, num_classes=4, **settings).eval()
+    timm.models.save_for_hf(reference, tmp_path / "reference", model_args=settings | {"num_classes": 4})
+    source_model = regard.load(tmp_path / "reference").model
+    new = type(source_model)(replace(source_model.config, num_classes=3))
+    message = init_from.load_initial_weights(new, init_from.resolve_source(str(tmp_path / "reference")))
+    assert message.endswith("new: head.weight, head.bias")
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(new.eval().pooled(x), given.pooled(x))
+        torch.testing.assert_close(new.eval().pooled(x), source_model.pooled(x))
 
 
 def test_an_unsupported_model_type_lists_the_supported_ones(tmp_path):
@@ -152,9 +152,9 @@ def test_labels_without_numbers_are_one_line(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     config = transformers.ViTConfig(**sizes, image_size=12, patch_size=4, num_labels=2)
-    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "theirs")
-    said = json.loads((tmp_path / "theirs" / "config.json").read_text("utf-8"))
-    said["id2label"] = {"cat": "0", "dog": "1"}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "reference")
+    message = json.loads((tmp_path / "reference" / "config.json").read_text("utf-8"))
+    message["id2label"] = {"cat": "0", "dog": "1"}
+    (tmp_path / "reference" / "config.json").write_text(json.dumps(message), encoding="utf-8")
     with pytest.raises(BadInput, match=r"labels of their config\.json are not numbered"):
-        regard.load(tmp_path / "theirs")
+        regard.load(tmp_path / "reference")

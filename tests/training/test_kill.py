@@ -1,7 +1,7 @@
-"""A run that is killed again and again, at any moment, ends at the same bits as one that is left alone.
+"""A run that is killed repeatedly, at any moment, ends with the same bits as an undisturbed one.
 
-After every `kill -9`: all checkpoints are whole, at most the updates since the last one are lost, and what was left
-half-written does not pile up: the next start removes it.
+After every `kill -9`: all checkpoints are complete, at most the updates since the last one are lost, and half-written
+files do not accumulate: the next start removes them.
 """
 
 import json
@@ -37,15 +37,15 @@ def recipe():
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
         translation.Config(beam_size=1),
         ParallelCorpus({folder!r}, vocab_size=300, batch_tokens=96, pad_to_multiple_of=1),
-        Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9, average_checkpoints=3,
-              eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
+        Train(steps={steps}, learning_rate=3e-3, warmup_steps=5, clip_grad_norm=1.0, ema_decay=0.9,
+              average_checkpoints=3, eval_interval=6, score_interval=0, save_interval={save}, log_interval=1,
               device="cpu"),
     )
 """
 
 
-class Nursery:
-    """Starts trainings that need no time to start."""
+class ProcessPool:
+    """Starts trainings from a process that has imported torch already."""
 
     def __init__(self):
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
@@ -73,7 +73,7 @@ class Nursery:
 
 @pytest.fixture(scope="module")
 def nursery():
-    nursery = Nursery()
+    nursery = ProcessPool()
     yield nursery
     nursery.close()
 
@@ -87,7 +87,7 @@ def recipe_file(toy, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(nursery, recipe_file, tmp_path_factory):
-    """The run that is left alone, and how long it takes."""
+    """The undisturbed run, and how long it takes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     began = time.monotonic()
     assert nursery.wait(nursery.start(recipe_file, folder / "run", folder / "log")) == 0, (folder / "log").read_text()
@@ -95,7 +95,7 @@ def undisturbed(nursery, recipe_file, tmp_path_factory):
 
 
 def strays(out):
-    """What is half-written, or moved away for a moment; what is inside of such a thing is part of it."""
+    """Return half-written or temporarily moved files and folders."""
     found = []
     for folder, folders, files in os.walk(out):  # which does not mind that things vanish meanwhile
         here = [name for name in (*folders, *files) if re.fullmatch(r"\..+\.(part|new|old)", name)]
@@ -109,7 +109,7 @@ def saves(out):
 
 
 def wait_for(sign, pid, seconds=30.0):
-    """Until something is seen, or the process is gone."""
+    """Wait until something is seen, or the process is gone."""
     began = time.monotonic()
     while not sign():
         assert time.monotonic() - began < seconds, "it hangs"
@@ -120,7 +120,7 @@ def wait_for(sign, pid, seconds=30.0):
 
 
 def alive(pid):
-    """Whether a process still runs; one that has ended and was not waited for yet does not."""
+    """Return whether a process still runs; one that has ended but was not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -128,7 +128,7 @@ def alive(pid):
 
 
 def assert_nothing_is_lost(out):
-    """What must hold at the moment of a death."""
+    """Check the folder at the moment of a kill."""
     assert [f"{path.name}: {find_damage(path)}" for path in saves(out) if find_damage(path) is not None] == []
     assert len(strays(out)) <= 2  # a new thing, and the old one that it is about to replace
     logged = max((row["step"] for row in read_rows(out / "metrics.jsonl")), default=0)
@@ -137,10 +137,10 @@ def assert_nothing_is_lost(out):
     assert saved >= (logged - 1) // SAVE * SAVE  # an update is logged only after the checkpoint before it was saved
 
 
-def a_life(nursery, recipe, out, moments):
-    """Start, wait for the moment, kill, look; again for each moment, then to the end.
+def run_with_kills(nursery, recipe, out, moments):
+    """Start, wait for the moment, kill, check; again for each moment, then run to the end.
 
-    Gives how many were killed, and how many of them while a checkpoint was being written.
+    Returns how many were killed, and how many of them while a checkpoint was being written.
     """
     killed, within, log = 0, 0, out.with_suffix(".log")
     for moment in moments:
@@ -161,13 +161,13 @@ def a_life(nursery, recipe, out, moments):
 
 
 def at_random(dice, span):
-    """Some time after the start."""
+    """Return after a random time."""
     delay = dice.uniform(0, span)
     return lambda out, pid: time.sleep(delay)
 
 
 def in_a_checkpoint(dice):
-    """While one is being written, somewhere between its beginning and its end."""
+    """Return while a checkpoint is being written."""
     delay = dice.uniform(0, 8 * SLOW)
 
     def moment(out, pid):
@@ -182,7 +182,7 @@ def test_a_run_that_is_killed_three_times_ends_at_the_same_bits(nursery, recipe_
     straight, seconds = undisturbed
     dice, out = random.Random(1), tmp_path / "run"
     moments = [in_a_checkpoint(dice), at_random(dice, seconds / 2), in_a_checkpoint(dice)]
-    killed, within = a_life(nursery, recipe_file, out, moments)
+    killed, within = run_with_kills(nursery, recipe_file, out, moments)
     assert killed == 3
     assert within > 0
     assert_equal_runs(straight, out, f"step-{STEPS:08d}")
@@ -195,7 +195,7 @@ def test_runs_that_are_killed_fifty_times_end_at_the_same_bits(nursery, recipe_f
     while killed < 50:
         out = tmp_path / f"run{life}"
         moments = [dice.choice((at_random(dice, seconds), in_a_checkpoint(dice))) for _ in range(min(12, 50 - killed))]
-        for_it, meanwhile = a_life(nursery, recipe_file, out, moments)
+        for_it, meanwhile = run_with_kills(nursery, recipe_file, out, moments)
         killed, within = killed + for_it, within + meanwhile
         assert_equal_runs(straight, out, f"step-{STEPS:08d}")
         life += 1
@@ -203,7 +203,7 @@ def test_runs_that_are_killed_fifty_times_end_at_the_same_bits(nursery, recipe_f
 
 
 def test_a_killed_command_resumes_when_it_is_run_again(nursery, recipe_file, undisturbed, tmp_path):
-    """As a user would: the command itself in a process of its own, killed while it writes its second checkpoint."""
+    """As a user would: the command in its own process, killed while it writes its second checkpoint."""
     out, env = tmp_path / "run", os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "regard.training", recipe_file, "train.save_interval=1", "--out", str(out)]
     quiet = subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""The laws of the training loop: exact resume, right gradients, nothing lost when something goes wrong."""
+"""The training loop: exact resume, correct gradients, nothing lost on errors."""
 
 import json
 import os
@@ -22,13 +22,13 @@ CLOCKS = ("seconds", "tokens_per_second")
 
 
 def rows(out):
-    """metrics.jsonl without what a clock says."""
+    """metrics.jsonl without times."""
     lines = (out / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
 
 
 def same(a, b):
-    """Equal to the bit, however deep."""
+    """Compare to the bit, recursively."""
     if isinstance(a, torch.Tensor):
         return a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
@@ -39,7 +39,7 @@ def same(a, b):
 
 
 def checkpoint(out, name):
-    """All tensors of a checkpoint by file, and its other values but for what a clock says."""
+    """All tensors of a checkpoint by file, and its other values except times."""
     folder = out / "checkpoints" / name
     state = torch.load(folder / "state.pt", weights_only=True)
     for clock in (state, state["since_log"]):
@@ -60,7 +60,7 @@ def assert_equal_runs(a, b, name):
 
 @pytest.fixture(scope="module")
 def straight(recipe, tmp_path_factory):
-    """20 updates without a stop."""
+    """20 updates without interruption."""
     out = tmp_path_factory.mktemp("runs") / "straight"
     train(recipe, out)
     return out
@@ -373,8 +373,8 @@ def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
 def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, tmp_path, monkeypatch):
     from regard.tasks.text.translation import Translation
 
-    def started(self, *given):
-        init(self, *given)
+    def started(self, *params):
+        init(self, *params)
         self.teacher, self.seen = torch.nn.Linear(2, 2), 0
 
     def after(self, model, step):
@@ -405,7 +405,7 @@ def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, 
 
 
 def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchecked):
-    """The graph is traced; what a compiler would make of it is tested on a GPU."""
+    """With a tracing backend; compiled kernels are tested on a GPU."""
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda m, **options: compile(m, backend="eager", **options))
     few = [
@@ -453,13 +453,13 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
         "    return Recipe(Config(300), translation.Config(), data)\n"
     )
     result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score_interval=0"], quick=True)
-    assert result["recipe"] == "mine"
+    assert result["recipe"] == "actual"
     assert result["steps"] == 2
     assert replace(load_saved_recipe(tmp_path / "run"), name="x").model.width == 32
 
 
-def test_blocks_that_are_run_again_for_their_gradient_change_nothing_to_the_bit(recipe, tmp_path, straight):
-    """Dropout is on: the second pass draws what the first drew."""
+def test_gradient_checkpointing_changes_nothing_to_the_bit(recipe, tmp_path, straight):
+    """Dropout is on: the second pass samples what the first sampled."""
     train(override_recipe(recipe, ["train.gradient_checkpointing=true"]), tmp_path / "again")
     assert_equal_runs(straight, tmp_path / "again", "step-00000020")
 
@@ -524,14 +524,14 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(recipe, tmp_path, straight
     content[-5] ^= 1
     file.write_bytes(content)
     train(recipe, out, resume=True)
-    said = capfd.readouterr().err
-    assert "step-00000016 is skipped: optimizer.safetensors is damaged" in said
-    assert "resumed from update 12" in said
+    message = capfd.readouterr().err
+    assert "step-00000016 is skipped: optimizer.safetensors is damaged" in message
+    assert "resumed from update 12" in message
     assert_equal_runs(straight, out, "step-00000020")
 
 
 def test_a_clock_that_jumps_changes_nothing(recipe, tmp_path, straight, monkeypatch):
-    """The day's clock goes back by a year and forth by two; nothing asks it."""
+    """The wall clock jumps back a year and forth two; nothing uses it."""
     import itertools
     import time
 

@@ -1,4 +1,4 @@
-"""Experts in several processes: gradients and curves are those of one."""
+"""Experts on several processes: gradients and curves equal those of one."""
 
 import json
 
@@ -44,7 +44,7 @@ def rows(out):
 
 
 def test_two_processes_train_experts_as_one_does(recipes, monkeypatch):
-    """Without the experts' own loss to rounding; with it nearly, since each process balances its own tokens."""
+    """Up to rounding without the balancing loss; nearly with it, since each process balances its own tokens."""
     monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
     ways = {
         "ddp": ["train.data_parallel=ddp"],

@@ -1,4 +1,4 @@
-"""Averages, streams, progress: each by itself."""
+"""Averages, random streams and progress, each by itself."""
 
 import json
 import math

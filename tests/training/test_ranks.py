@@ -1,4 +1,4 @@
-"""Many processes train as one does: the same losses, checkpoints that go from any number of them to any other."""
+"""Several processes train as one does: the same losses, checkpoints from any number of them to any other."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def launch(ranks, jobs, folder):
 
 
 def torchrun(ranks, jobs, folder, *options, timeout=300):
-    """The same, started as a user starts it."""
+    """The same, started with torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     command += [*options, "-m", "tests.training.rank_jobs", str(written(jobs, folder))]
     paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -67,7 +67,7 @@ def losses(out):
 
 
 def close(a, b):
-    """The same curve, to 1e-5 of its height."""
+    """The same curve, up to 1e-5 relative."""
     for x, y in zip(losses(a), losses(b), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=0)
 
@@ -107,7 +107,7 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def spread(recipe_file, one, tmp_path_factory):
-    """Every way in its own number of processes; and runs of 2 processes taken up again by 4 and by 1."""
+    """Every kind of parallelism; and runs of 2 processes resumed with 4 and with 1."""
     folder = tmp_path_factory.mktemp("spread")
     for ranks, ways in WAYS.items():
         jobs = [{"recipe": recipe_file, "out": str(folder / f"{way}{ranks}"), "settings": settings}
@@ -128,7 +128,7 @@ def test_the_curve_does_not_depend_on_parallelism(spread, one, way):
 
 @pytest.mark.parametrize("way", ["ddp2", "fsdp2", "tensor2", "both4"])
 def test_the_saved_model_does_not_depend_on_parallelism(spread, one, way):
-    """Its outputs: a key's bias has no gradient but rounding, which AdamW makes as large as any other."""
+    """Compare outputs: a key's bias has only rounding as gradient, which AdamW scales up."""
     source, target = torch.arange(4, 28).view(4, 6), torch.arange(30, 50).view(4, 5)
     a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, spread / way))
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
@@ -162,9 +162,9 @@ def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, r
         "resume": True,
         "kill": kill,
     }
-    said = torchrun(2, [job], tmp_path / "jobs", "--max-restarts", "1")
+    message = torchrun(2, [job], tmp_path / "jobs", "--max-restarts", "1")
     assert marker.exists()
-    assert "resumed from update 4" in said
+    assert "resumed from update 4" in message
     rows, undisturbed = (_without_clocks(folder / "metrics.jsonl") for folder in (out, spread / "ddp2"))
     assert rows == undisturbed
     a, b = (load_file(folder / "checkpoints" / "final.safetensors") for folder in (out, spread / "ddp2"))
@@ -177,7 +177,7 @@ def _without_clocks(file):
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.data_parallel=fsdp", "torchrun"),
         ("train.tensor_parallel=2", "torchrun"),
@@ -185,7 +185,7 @@ def _without_clocks(file):
         ("train.optimizer=adam", "adamw"),
     ],
 )
-def test_what_one_process_cannot_do_is_said_before_anything_is_written(recipe_file, tmp_path, setting, said):
-    with pytest.raises(RegardError, match=said):
+def test_what_one_process_cannot_do_is_said_before_anything_is_written(recipe_file, tmp_path, setting, message):
+    with pytest.raises(RegardError, match=message):
         train(recipe_file, tmp_path / "run", settings=[setting])
     assert not (tmp_path / "run" / "recipe.json").exists()

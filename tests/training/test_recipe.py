@@ -84,7 +84,7 @@ def test_settings_change_what_they_name_with_its_type(recipe):
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.stepss=7", "did you mean 'steps'"),
         ("model.widht=7", "did you mean 'width'"),
@@ -96,8 +96,8 @@ def test_settings_change_what_they_name_with_its_type(recipe):
         ("name=x", "settings begin with"),
     ],
 )
-def test_a_setting_that_is_not_one_is_an_error_with_the_nearest(recipe, setting, said):
-    with pytest.raises(RegardError, match=said.replace(".", r"\.")):
+def test_a_setting_that_is_not_one_is_an_error_with_the_nearest(recipe, setting, message):
+    with pytest.raises(RegardError, match=message.replace(".", r"\.")):
         override_recipe(recipe, [setting])
 
 
@@ -122,7 +122,7 @@ def test_an_unknown_recipe_offers_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("def recipe(: pass", "SyntaxError"),
         ("x = 1", "AttributeError"),
@@ -130,9 +130,9 @@ def test_an_unknown_recipe_offers_the_nearest():
         ("import no_such_module_here", "ModuleNotFoundError"),
     ],
 )
-def test_a_recipe_file_that_cannot_be_used_says_why(tmp_path, content, said):
+def test_a_recipe_file_that_cannot_be_used_says_why(tmp_path, content, message):
     (tmp_path / "bad.py").write_text(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         load_recipe(tmp_path / "bad.py")
 
 
@@ -174,7 +174,7 @@ def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path
         ["--resume", "--out", str(tmp_path)],
     ):
         assert main(words) == 1
-        said = capsys.readouterr()
-        assert said.err.startswith("error: ")
-        assert len(said.err.splitlines()) == 1
-        assert said.out == ""
+        message = capsys.readouterr()
+        assert message.err.startswith("error: ")
+        assert len(message.err.splitlines()) == 1
+        assert message.out == ""

@@ -1,4 +1,4 @@
-"""Learning from choices under the contract of exact resume: draws, baseline and all."""
+"""Exact resume of REINFORCE: samples, baseline and all."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.training.test_resume import BASE, assert_equal_runs, end, everything,
 
 @pytest.fixture(scope="module")
 def hard(recipe):
-    """The toy recipe with a model that draws where it looks."""
+    """The toy recipe with hard attention."""
     task = reinforce.Config(beam_size=2, reinforce=Reinforce(entropy=0.1, final_entropy=0.01, entropy_steps=8))
     model = Config(vocab=300, width=16, hidden=16, readout=None, dropout=0.1, aligner="hard(soft_fraction=0.3)")
     return replace(recipe, model=model, task=task)

@@ -1,7 +1,7 @@
-"""The contract of exact resume: train 2n updates == train n, stop, go on for n, to the bit and whatever is switched on.
+"""Exact resume: train 2n updates == train n, stop, resume for n, to the bit and with any feature on.
 
-Compared are the files of the last checkpoint (weights, moments, moving average, place in the data, random streams), the
-best and the final weights, and every number that was logged.
+Compared are the files of the last checkpoint (weights, moments, moving average, position in the data, random streams),
+the best and the final weights, and every logged number.
 """
 
 import importlib
@@ -32,13 +32,13 @@ BASE = [
 
 
 def rows(out):
-    """Everything that was logged, but for what a clock says."""
+    """Everything that was logged, except times."""
     lines = (out / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in CLOCKS} for line in lines]
 
 
 def everything(out, name):
-    """All that a checkpoint holds, as plain values and tensors by name."""
+    """The content of a checkpoint, as plain values and tensors by name."""
     path = out / "checkpoints" / name
     assert find_damage(path) is None
     found = {}
@@ -73,19 +73,19 @@ def assert_equal_runs(a, b, name):
 
 
 def interrupted(patch, after):
-    """The next run is asked to stop, as by Ctrl-C, while it makes its update number `after`."""
+    """Interrupt the next run, as by Ctrl-C, in update `after`."""
     update = TrainingRun._update
 
-    def asked(self, batches):
+    def requested(self, batches):
         if self.step == after - 1:
             os.kill(os.getpid(), signal.SIGINT)
         update(self, batches)
 
-    patch.setattr(TrainingRun, "_update", asked)
+    patch.setattr(TrainingRun, "_update", requested)
 
 
 def in_pieces(recipe, out, cuts, monkeypatch):
-    """A run that is stopped after some updates and taken up again each time; gives its places in the data there."""
+    """Stop a run after some updates and resume it each time; return its positions in the data there."""
     places = []
     for cut in cuts:
         with monkeypatch.context() as patch:
@@ -146,7 +146,7 @@ def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch,
 
 @pytest.fixture(scope="module")
 def straight(recipe, tmp_path_factory):
-    """Ten updates without a stop."""
+    """Ten updates without interruption."""
     out = tmp_path_factory.mktemp("runs") / "straight"
     train(override_recipe(recipe, BASE), out)
     return out
@@ -204,9 +204,9 @@ def test_a_run_whose_last_checkpoint_is_damaged_resumes_from_the_one_before_says
 ):
     damage(stopped / "checkpoints" / "stop-00000007" / "optimizer.safetensors")
     train(override_recipe(recipe, BASE), stopped, resume=True)
-    said = capfd.readouterr().err
-    assert "stop-00000007 is skipped: optimizer.safetensors is damaged" in said
-    assert "resumed from update 4" in said
+    message = capfd.readouterr().err
+    assert "stop-00000007 is skipped: optimizer.safetensors is damaged" in message
+    assert "resumed from update 4" in message
     assert_equal_runs(straight, stopped, end(straight))
     assert not (stopped / "checkpoints" / "stop-00000007").exists()
 

@@ -170,7 +170,7 @@ def test_zero_rows_and_higher_ranks_can_be_stored_in_int8():
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(float("inf"), r"'embed\.weight' holds values that are not finite"), (float("nan"), "not finite")],
+    [(float("inf"), r"'embed\.weight' has values that are not finite"), (float("nan"), "not finite")],
     ids=str,
 )
 def test_values_that_int8_cannot_store_raise(tmp_path, model, change, said):

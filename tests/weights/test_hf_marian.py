@@ -156,7 +156,7 @@ def test_a_config_with_other_layers_raises_with_both_lists(tmp_path):
         ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings"),
         ({"normalize_before": True}, "normalize_before"),
         ({"decoder_ffn_dim": 99}, "ffn_dim"),
-        ({"decoder_vocab_size": 7}, "vocabularies differ"),
+        ({"decoder_vocab_size": 7}, "vocabulary must be shared"),
         ({"activation_function": "tanh"}, "tanh"),
         ({"eos_token_id": [0, 1]}, "'eos'"),
         ({"pad_token_id": None}, "'pad'"),
@@ -179,7 +179,7 @@ def test_missing_fields_have_the_defaults_of_transformers():
     ids=str,
 )
 def test_models_that_marian_cannot_represent_raise(tmp_path, settings):
-    with pytest.raises(Unsupported, match="Marian has"):
+    with pytest.raises(Unsupported, match="Marian needs"):
         marian.save(tmp_path / "m", model(**settings))
 
 

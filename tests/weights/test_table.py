@@ -207,7 +207,7 @@ def test_a_computed_table_is_compared():
     with pytest.raises(BadInput, match="'clock' is not the table that Clock computes"):
         import_state_dict(TABLE, theirs, model)
     theirs["clock"] = torch.zeros(4, 3)
-    with pytest.raises(BadInput, match=r"'clock' is \(4, 3\), our Clock computes \(4, 2\)"):
+    with pytest.raises(BadInput, match=r"'clock' is \(4, 3\), Clock computes \(4, 2\)"):
         import_state_dict(TABLE, theirs, model)
     del theirs["clock"]
     import_state_dict(TABLE, theirs, model)

@@ -12,7 +12,7 @@ Memory a window and head, in numbers: 4 N D forward, 7 N D backward. Products in
 tf32), all else in float32.
 
 Registering an operator made of such kernels imports PyTorch's compiler, as long as all of PyTorch: so this file is
-imported by whoever runs it, when they do (windows.py).
+imported only when it runs (window_attention.py).
 
 Dao et al.: FlashAttention. NeurIPS 2022. arXiv:2205.14135; Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """

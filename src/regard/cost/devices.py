@@ -1,11 +1,11 @@
-"""Devices: what they can do at most, and what of that a training run may hope for.
+"""Devices: their peak speeds, and the share of each peak that a training run is expected to reach.
 
-    a product       takes  max(operations / speed of products,  bytes / speed of memory,  the time to start it)
-    anything else   takes  max(bytes / speed of memory,  the time to start it)
-    a collective    takes  bytes sent / speed of the slowest link on the way  +  steps · delay
+    matrix product    max(operations / peak,  bytes / bandwidth,  launch time)
+    other kernel      max(bytes / bandwidth,  launch time)
+    collective        bytes sent / speed of the slowest link  +  steps · latency
 
-Peaks are the makers' (dense, without sparsity); memory is what PyTorch finds, a little less than is printed on the box.
-No program reaches the peaks. `Efficiency` says which share of each is expected, in one place, and every report repeats it.
+Peaks are the vendors' (dense, without sparsity); memory is what PyTorch reports, a little less than the nominal size.
+`Efficiency` holds the expected share of each peak; every report prints it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GB, GIB, TERA = 1e9, 2**30, 1e12
 
 @dataclass(frozen=True)
 class Device:
-    """Speeds in operations (two a multiply-add) and bytes a second; links count one direction."""
+    """Speeds in operations per second (two per multiply-add) and bytes per second; links count one direction."""
 
     name: str
     memory: float  # bytes
@@ -30,11 +30,11 @@ class Device:
     per_node: int  # devices in a machine
     network: float  # to other machines, for each device
     source: str = ""
-    is_cpu: bool = False  # a CPU
-    measured: bool = False  # peaks that were reached, not those on a data sheet
+    is_cpu: bool = False
+    measured: bool = False  # peaks measured by `regard doctor`, not from a data sheet
 
     def speed(self, precision: str) -> float:
-        """The peak of matrix products."""
+        """Return the peak of matrix products in operations per second."""
         return self.bfloat16 if precision == "bfloat16" else self.float32
 
 
@@ -60,35 +60,31 @@ DEVICES: dict[str, Device] = {
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The share of each peak that is expected."""
+    """Expected share of each peak, and fixed overheads."""
 
     matmul: float = 0.70  # of the peak: one large product alone reached 0.76 on an H200
     attention: float = 0.40  # of the peak: fused kernels, forward and backward together
     bandwidth: float = 0.80
-    launch: float = 3e-6  # seconds that even the smallest kernel takes: what recurrent models spend their time on
+    launch: float = 3e-6  # seconds that the smallest kernel takes; dominates in recurrent models
     link: float = 0.75
-    overlap: float = 0.80  # of the computing time, communication that may run beside it can hide behind
+    overlap: float = 0.80  # share of the computing time that can hide communication
     latency: float = 10e-6  # seconds for each step of a ring
-    reserved: float = (
-        1.0 * GIB
-    )  # memory the device keeps for itself: context, kernels' workspace, buffers of collectives
-    fragmentation: float = 0.05  # of the memory, lost between tensors
+    reserved: float = 1.0 * GIB  # context, workspace of kernels, buffers of collectives
+    fragmentation: float = 0.05  # of the memory
 
 
 EXPECTED = Efficiency()
-MEASURED_EFFICIENCY = replace(
-    EXPECTED, matmul=0.90, attention=0.50, bandwidth=0.95
-)  # of what one product, one copy reached here
+MEASURED_EFFICIENCY = replace(EXPECTED, matmul=0.90, attention=0.50, bandwidth=0.95)  # of the measured peaks
 
 
-def efficiency_of(device: Device, products: float | None = None) -> Efficiency:
-    """What may be hoped of a device; `bmm` is the share of the peak that products reach, where that is known."""
+def efficiency_of(device: Device, matmul: float | None = None) -> Efficiency:
+    """Return the expected efficiency of a device; `matmul`, if given, replaces the share that products reach."""
     efficiency = MEASURED_EFFICIENCY if device.measured else EXPECTED
-    return efficiency if products is None else replace(efficiency, matmul=products)
+    return efficiency if matmul is None else replace(efficiency, matmul=matmul)
 
 
 def find_device(name: str) -> Device:
-    """A device by name; ``this_machine`` is this machine, as `regard doctor` found it (else measured now, some seconds)."""
+    """Return a device by name; ``here`` is this machine, as `regard doctor` measured it (or measured now, some seconds)."""
     if name == "here":
         return this_machine()
     if name.lower() not in DEVICES:
@@ -97,7 +93,7 @@ def find_device(name: str) -> Device:
 
 
 def this_machine() -> Device:
-    """This machine's GPU where it has one, else its CPU, with the peaks that the doctor measured."""
+    """Return this machine's GPU, or its CPU if it has none, with the peaks that `regard doctor` measured."""
     from regard.doctor.measure import load_measured, measure
 
     found = (load_measured() or measure(quick=True)).best

@@ -1,14 +1,14 @@
-"""What a model costs on one device or many: memory of each, what they say to one another, and the time of it all.
+"""Estimate memory, communication and time of a model on one device or many.
 
-    memory     weights + gradients + moments (4 bytes a number each, cut by FSDP and tensor parallelism)
-               + what the fullest moment of a pass holds (passes.py) + what FSDP has gathered
-    sent       DDP     2 (n-1)/n · gradients                               each device, each update
-               FSDP    (n-1)/n · (weights twice a pass + gradients once)
-               tensor  2 (t-1)/t · what leaves rows and what enters columns, each pass
-    time       every kernel: max(operations / speed, bytes / bandwidth, start);  then what communication adds to it:
-               sums of tensor parallelism wait and are waited for, the rest may run beside the computing
+    memory     weights + gradients + moments (4 bytes each per parameter, sharded by FSDP and tensor parallelism)
+               + activations at the peak of a pass (passes.py) + weights gathered by FSDP
+    sent       DDP     2 (n-1)/n · gradients                               per device and update
+               FSDP    (n-1)/n · (weights twice per pass + gradients once)
+               tensor  2 (t-1)/t · (outputs of rows + inputs of columns)   per pass
+    time       sum over kernels of max(operations / speed, bytes / bandwidth, launch time), plus communication:
+               all-reduces of tensor parallelism block, the rest overlaps with computing
 
-A device of the data axis sees batch / (devices / tensor) rows. All shares of peaks are in devices.Efficiency.
+Each data-parallel device gets batch / (devices / tensor) rows. Expected shares of peaks: devices.Efficiency.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from regard.cost.passes import (
     training_step,
 )
 
-BUCKET = 25 * 2**20  # bytes that DDP sends at a time
+BUCKET = 25 * 2**20  # bytes of a DDP bucket
 MODES = ("train", "infer", "decode")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is to be estimated. `batch` in the shape is that of one pass of all devices together."""
+    """What to estimate. The batch size of `shape` is that of one pass of all devices together."""
 
     config: Any
     shape: InputShape = field(default_factory=InputShape)
@@ -54,33 +54,33 @@ class Scenario:
     accumulate: int = 1
     beam_size: int = 1
     tokens: float | None = None  # of a whole training run
-    tokens_per_parameter: float | None = None  # or so many for each parameter
+    tokens_per_parameter: float | None = None  # or tokens per parameter
     efficiency: Efficiency = EXPECTED
 
     @property
     def shares(self) -> int:
-        """Into how many parts a batch is cut."""
+        """Number of data-parallel devices."""
         return self.devices // self.tensor_parallel
 
     @property
     def compute_bytes(self) -> int:
-        """Bytes of a number in the type of the products."""
+        """Bytes per element in the dtype of matrix products."""
         return 2 if self.precision == "bfloat16" else FLOAT
 
 
 @dataclass(frozen=True)
 class Communication:
-    """What one device sends for one update, in one way."""
+    """What one device sends for one update by one kind of collective."""
 
     what: str
-    bytes_sent: float  # bytes
+    bytes_sent: float
     seconds: float
-    blocking: bool  # computing waits for it
+    blocking: bool  # whether computing waits for it
 
 
 @dataclass(frozen=True)
 class Cost:
-    """An estimate. Bytes, operations and seconds are those of one device and one update (pass, or step of writing)."""
+    """An estimate. Bytes, operations and seconds are of one device and one update (forward pass, or decoding step)."""
 
     scenario: Scenario
     parallel: str  # one, ddp or fsdp
@@ -89,38 +89,36 @@ class Cost:
     flows: list[Communication]
     computing: float
     seconds: float
-    saved_with_recompute_toggled: int | None = (
-        None  # what a pass keeps with recomputation, where this is without, and the other way
-    )
+    saved_with_recompute_toggled: int | None = None  # saved_for_backward if `recompute` were the other way
 
     @property
     def parameters(self) -> int:
-        """Of the whole model."""
+        """Parameters of the whole model."""
         return self.passes.whole
 
     @property
     def active(self) -> int:
-        """Those that a token uses: all but the experts it is not sent to."""
+        """Parameters that one token uses: all but the experts it is not routed to."""
         return self.passes.whole - self.passes.inactive
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of all tensors at the fullest moment."""
+        """Bytes of all tensors at the peak."""
         return sum(self.memory.values())
 
     @property
     def required_bytes(self) -> float:
-        """Bytes a device must have."""
+        """Peak bytes plus fragmentation and reserved memory."""
         return self.peak_bytes * (1 + self.scenario.efficiency.fragmentation) + self.scenario.efficiency.reserved
 
     @property
     def fits(self) -> bool:
-        """Whether the device has them."""
+        """Whether the device has enough memory."""
         return self.required_bytes <= self.scenario.device.memory
 
     @property
     def items(self) -> int:
-        """Tokens (images) of one update of all devices."""
+        """Tokens (or images) of one update of all devices."""
         return (
             self.passes.items
             * self.scenario.shares
@@ -129,12 +127,12 @@ class Cost:
 
     @property
     def rate(self) -> float:
-        """Tokens (images) a second."""
+        """Tokens (or images) per second."""
         return self.items * (self.scenario.beam_size if self.scenario.mode == "decode" else 1) / self.seconds
 
     @property
     def operations(self) -> int:
-        """Of one device and one update, recomputation included."""
+        """Operations of one device and one update, recomputation included."""
         if self.scenario.mode != "train":
             return self.passes.operations("step" if self.scenario.mode == "decode" else "forward")
         update = self.passes.operations("update")
@@ -142,12 +140,12 @@ class Cost:
 
     @property
     def utilisation(self) -> float:
-        """Operations a second over what the device does at most."""
+        """Operations per second as a share of the peak."""
         return self.operations / self.seconds / self.scenario.device.speed(self.scenario.precision)
 
     @property
     def run(self) -> tuple[float, float, float] | None:
-        """Tokens, updates and seconds of a whole training run, where one is asked for."""
+        """Tokens, updates and seconds of a whole training run; None without `tokens`."""
         tokens = (
             self.scenario.tokens_per_parameter * self.parameters
             if self.scenario.tokens_per_parameter is not None
@@ -159,14 +157,14 @@ class Cost:
 
 
 def estimate(scenario: Scenario) -> Cost:
-    """What is asked."""
+    """Estimate a scenario."""
     _check(scenario)
     parallel = _choose_parallel(scenario)
     return _combine(scenario, parallel, _passes(scenario, parallel))
 
 
 def with_recomputation(cost: Cost) -> Cost:
-    """The same with what a pass would keep if recomputation were turned round; where the model can."""
+    """Return the estimate with `saved_with_recompute_toggled` filled in, for models with repeated blocks."""
     if cost.scenario.mode != "train" or not cost.passes.blocks:
         return cost
     shape, plan = _device_share(cost.scenario, cost.parallel)
@@ -180,29 +178,30 @@ def with_recomputation(cost: Cost) -> Cost:
 
 def _check(scenario: Scenario) -> None:
     if scenario.mode not in MODES:
-        raise BadInput(f"the mode is one of {', '.join(MODES)}, not {scenario.mode!r}")
+        raise BadInput(f"mode must be one of {', '.join(MODES)}; got {scenario.mode!r}")
     numbers = {"--batch-size": scenario.shape.batch, "--devices": scenario.devices, "--tensor-parallel": scenario.tensor_parallel, "--beam-size": scenario.beam_size,
                "--accumulate": scenario.accumulate, "--length": scenario.shape.length, "--source": scenario.shape.source,
                "--target": scenario.shape.target}  # fmt: skip
     for name, number in numbers.items():
         if number is not None and number < 1:
-            raise BadInput(f"{name} is {number}; at least 1 is needed")
+            raise BadInput(f"{name} must be at least 1, got {number}")
     if scenario.devices % scenario.tensor_parallel:
         raise BadInput(f"--tensor-parallel {scenario.tensor_parallel} does not divide the {scenario.devices} devices")
     if scenario.shape.batch % scenario.shares:
-        nearer = max(1, round(scenario.shape.batch / scenario.shares)) * scenario.shares
+        nearest = max(1, round(scenario.shape.batch / scenario.shares)) * scenario.shares
         raise BadInput(
-            f"a batch of {scenario.shape.batch} rows cannot be cut into {scenario.shares} equal parts; take --batch-size {nearer}"
+            f"batch size {scenario.shape.batch} is not divisible by {scenario.shares} data-parallel devices; "
+            f"use --batch-size {nearest}"
         )
 
 
 def _choose_parallel(scenario: Scenario) -> str:
-    """As training chooses: FSDP beside tensor parallelism, or where weights, gradients and moments would not fit."""
+    """Choose as training does: FSDP with tensor parallelism, or if weights, gradients and moments would not fit."""
     if scenario.shares == 1 or scenario.mode != "train":
         return "one"
     if scenario.tensor_parallel > 1:
         if scenario.parallel == "ddp":
-            raise Unsupported("--tensor-parallel goes with --parallel fsdp, not ddp, where there are more devices")
+            raise Unsupported("--tensor-parallel with data parallelism needs --parallel fsdp, not ddp")
         return "fsdp"
     if scenario.parallel != "auto":
         return scenario.parallel
@@ -212,7 +211,7 @@ def _choose_parallel(scenario: Scenario) -> str:
 
 
 def _device_share(scenario: Scenario, parallel: str) -> tuple[InputShape, ExecutionPlan]:
-    """What one device does."""
+    """Return the input shape and the execution plan of one device."""
     plan = ExecutionPlan(
         scenario.precision,
         scenario.recompute,
@@ -239,9 +238,9 @@ def _passes(scenario: Scenario, parallel: str) -> PassCosts:
 def _combine(scenario: Scenario, parallel: str, passes: PassCosts) -> Cost:
     flows = _flows(scenario, parallel, passes)
     computing = _computing(scenario, parallel, passes)
-    waited = sum(flow.seconds for flow in flows if flow.blocking)
-    beside = sum(flow.seconds for flow in flows if not flow.blocking)
-    seconds = computing + waited + max(0.0, beside - scenario.efficiency.overlap * computing)
+    blocking = sum(flow.seconds for flow in flows if flow.blocking)
+    overlapping = sum(flow.seconds for flow in flows if not flow.blocking)
+    seconds = computing + blocking + max(0.0, overlapping - scenario.efficiency.overlap * computing)
     memory = (
         _training_memory(scenario, parallel, passes)
         if scenario.mode == "train"
@@ -254,7 +253,7 @@ def _combine(scenario: Scenario, parallel: str, passes: PassCosts) -> Cost:
 
 
 def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> dict[str, int]:
-    """Of one device at its fullest moment."""
+    """Return the memory of one device at its peak, by kind."""
     n = scenario.shares if parallel == "fsdp" else 1
     own = passes.total
     peak = dict(passes.peak)
@@ -270,9 +269,9 @@ def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> di
     if parallel == "fsdp":
         block = max(passes.blocks, default=own)
         rest = own - sum(passes.blocks) if passes.blocks else 0
-        found["gradients"] = FLOAT * own // (n if scenario.accumulate == 1 else 1)  # summed whole until the last pass
-        # this block, the next, and one on its way into place; what is outside blocks stays; then a block's gradients
-        # and their copy in float32 on the way out
+        found["gradients"] = FLOAT * own // (n if scenario.accumulate == 1 else 1)  # accumulated unsharded until the last pass
+        # this block, the next and the one being copied in; the rest stays gathered; then a block's gradients and their
+        # float32 copy
         found["gathered"] = (
             scenario.compute_bytes * (3 * block + rest)
             + (scenario.compute_bytes + FLOAT) * block
@@ -285,7 +284,7 @@ def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> di
 
 
 def _gathers_for_update(passes: PassCosts) -> bool:
-    """Whether an update takes products of whole matrices, as Muon's does: every device gathers and takes them all."""
+    """Whether the update multiplies whole matrices, as Muon does, so that every device gathers all of them."""
     return passes.operations("update") > 0
 
 
@@ -303,7 +302,7 @@ def _inference_memory(scenario: Scenario, passes: PassCosts) -> dict[str, int]:
 
 
 def _flows(scenario: Scenario, parallel: str, passes: PassCosts) -> list[Communication]:
-    """What one device sends for one update."""
+    """Return what one device sends for one update."""
     n, t, efficiency = scenario.shares, scenario.tensor_parallel, scenario.efficiency
     flows = []
     data, across = _speed(scenario, n, stride=t), _speed(scenario, t, stride=1)
@@ -333,19 +332,19 @@ def _flows(scenario: Scenario, parallel: str, passes: PassCosts) -> list[Communi
 
 
 def _speed(scenario: Scenario, members: int, stride: int) -> float:
-    """Bytes a second that each of these devices sends: over the links of its machine, or together over its network."""
+    """Return the bytes per second of each member: over the links of a machine, or over the shared network."""
     d = scenario.device
     if members * stride <= d.per_node:
         return d.link * scenario.efficiency.link
-    beside = max(1, d.per_node // stride)  # of the same machine
-    return min(d.link, d.network * beside) * scenario.efficiency.link
+    per_machine = max(1, d.per_node // stride)
+    return min(d.link, d.network * per_machine) * scenario.efficiency.link
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
 def _computing(scenario: Scenario, parallel: str, passes: PassCosts) -> float:
-    """Seconds that one device computes for one update."""
+    """Return the seconds that one device computes for one update."""
     if scenario.mode == "decode":
         return _kernels(scenario, passes, ["step"])
     if scenario.mode == "infer":

@@ -1,9 +1,8 @@
-"""A stack of equal blocks is run with four of them; what the third does on the way forth, and the second on the way
-back, is repeated for all that were left out.
+"""Count a stack of equal blocks by running four of them.
 
-The first block begins with what the embedding left, the last ends at the head; those in between do the same, one after
-the other. So a hundred layers cost no more to count than four, and the count is that of all of them: a test compares it
-with the count of the whole, entry by entry. Stacks whose blocks differ are run whole.
+The log entries of the third block (forward) and of the second (backward) are repeated for every block that was left
+out; the first and the last block differ, as they touch the embedding and the head. Counting a hundred layers then takes
+no longer than counting four, and gives the same entries: a test compares both. Stacks of unequal blocks run in full.
 """
 
 from __future__ import annotations
@@ -19,24 +18,21 @@ from regard.cost.meter import Meter
 from regard.cost.op_log import Allocation, Marker, OpLog
 
 KEPT_BLOCKS = 4
-FORWARD_BLOCK, BACKWARD_BLOCK = (
-    2,
-    1,
-)  # the blocks that stand for those left out: their neighbours on the way are like themselves
+FORWARD_BLOCK, BACKWARD_BLOCK = 2, 1  # repeated for the blocks left out: both neighbours are ordinary blocks
 
 
 class IrregularStack(Exception):
-    """The blocks were not run one after the other, each once."""
+    """The blocks did not run in order, each once."""
 
 
 def block_stacks(model: nn.Module) -> dict[str, nn.ModuleList]:
-    """The lists of repeated blocks, by name."""
+    """Return the lists of repeated blocks, by name."""
     every = model.named_modules()
     return {name: m for name, m in every if name.split(".")[-1] == "blocks" and isinstance(m, nn.ModuleList)}
 
 
 def drop_repeated_blocks(model: nn.Module) -> dict[str, int]:
-    """Take out blocks where all are alike; gives how many are missing in each stack."""
+    """Shorten every stack of equal blocks to four; return how many are missing in each."""
     missing = {}
     for name, blocks in block_stacks(model).items():
         if len(blocks) > KEPT_BLOCKS and len({_block_signature(block) for block in blocks}) == 1:
@@ -51,7 +47,7 @@ def _block_signature(block: nn.Module) -> tuple[str, tuple[Any, ...]]:
 
 @contextmanager
 def mark_blocks(model: nn.Module, meter: Meter, missing: dict[str, int]) -> Iterator[None]:
-    """Inside, the tape shows where each block of a shortened stack begins and ends, and begins on the way back."""
+    """Inside the context, mark in the log where each block of a shortened stack begins and ends, forward and backward."""
     handles = []
 
     def hooks(stack: str, i: int) -> tuple[Any, Any]:
@@ -81,7 +77,7 @@ def mark_blocks(model: nn.Module, meter: Meter, missing: dict[str, int]) -> Iter
 
 
 def restore_blocks(op_log: OpLog, missing: dict[str, int]) -> OpLog:
-    """The tape as it would be with the blocks that were left out."""
+    """Return the log as it would be with all blocks."""
     for stack, times in missing.items():
         op_log = OpLog(_restore_stack(op_log.entries, stack, times), op_log.labels)
     return op_log
@@ -90,31 +86,31 @@ def restore_blocks(op_log: OpLog, missing: dict[str, int]) -> OpLog:
 def _restore_stack(entries: list[Any], stack: str, times: int) -> list[Any]:
     _check([entry for entry in entries if isinstance(entry, Marker) and entry.stack == stack])
     found: list[Any] = []
-    piece: list[Any] | None = None  # what is repeated, while it is read
-    forth: set[int] = set()  # tensors of the block that stands for others
-    among, first = False, False
+    piece: list[Any] | None = None  # entries of the block to repeat, while they are read
+    forward_tensors: set[int] = set()  # allocated by the block to repeat
+    inside, is_forward = False, False
     for entry in entries:
         if isinstance(entry, Marker) and entry.stack == stack:
             what, _, block = entry
             ends = piece is not None and (what, block) in (("enter", FORWARD_BLOCK + 1), ("back", BACKWARD_BLOCK - 1))
             if ends and piece is not None:
                 found += piece * (times + 1)
-                piece, first = None, False
+                piece, is_forward = None, False
             if (what, block) in (("enter", FORWARD_BLOCK), ("back", BACKWARD_BLOCK)):
-                piece, first = [], what == "enter"
-            among = what != "left"  # from the first block to the end of the stack, and all the way back
-        elif isinstance(entry, Allocation) and not among and entry.size < 0 and entry.number in forth:
-            entry = Allocation(entry.number, entry.size * (times + 1))  # what all of them held until now
-        if isinstance(entry, Allocation) and first and entry.size > 0:
-            forth.add(entry.number)
+                piece, is_forward = [], what == "enter"
+            inside = what != "left"  # from the first block to the end of the stack, and in the whole backward pass
+        elif isinstance(entry, Allocation) and not inside and entry.size < 0 and entry.number in forward_tensors:
+            entry = Allocation(entry.number, entry.size * (times + 1))  # freed once for every block
+        if isinstance(entry, Allocation) and is_forward and entry.size > 0:
+            forward_tensors.add(entry.number)
         (found if piece is None else piece).append(entry)
     return found
 
 
 def _check(marks: list[Marker]) -> None:
-    """Every pass goes through the blocks in order, and back."""
-    forth = [mark.block for mark in marks if mark.what == "enter"]
-    back = [mark.block for mark in marks if mark.what == "back"]
-    passes = len(forth) // KEPT_BLOCKS
-    if forth != [*range(KEPT_BLOCKS)] * passes or back not in ([], [*reversed(range(KEPT_BLOCKS))] * passes):
+    """Raise unless every pass runs the blocks in order, and backward in reverse."""
+    forward = [mark.block for mark in marks if mark.what == "enter"]
+    backward = [mark.block for mark in marks if mark.what == "back"]
+    passes = len(forward) // KEPT_BLOCKS
+    if forward != [*range(KEPT_BLOCKS)] * passes or backward not in ([], [*reversed(range(KEPT_BLOCKS))] * passes):
         raise IrregularStack

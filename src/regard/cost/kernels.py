@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.attention import window_attention
 from regard.attention.window_attention import MAX_HEAD_DIM, MAX_WINDOW_CELLS
-from regard.blocks import shifted_window
 from regard.core.shapes import Tensor
 from regard.cost.meter import Meter
 from regard.losses import fused_linear_cross_entropy
@@ -44,14 +44,14 @@ class GPUKernelMode(TorchFunctionMode):
         self.before = (
             fused_linear_cross_entropy.can_use_triton,
             fused_linear_cross_entropy.cross_entropy_with_grad,
-            shifted_window.window_attention_qkv,
-            shifted_window.WindowAttention._uses_kernel,
+            window_attention.window_attention_qkv,
+            window_attention.WindowAttention._uses_kernel,
         )
         fused_linear_cross_entropy.can_use_triton, fused_linear_cross_entropy.cross_entropy_with_grad = (
             (lambda z: True),
             self.slope,
         )
-        shifted_window.window_attention_qkv, shifted_window.WindowAttention._uses_kernel = self.windows, _uses_kernel  # type: ignore[assignment, method-assign]
+        window_attention.window_attention_qkv, window_attention.WindowAttention._uses_kernel = self.windows, _uses_kernel  # type: ignore[assignment, method-assign]
         super().__enter__()
         return self
 
@@ -59,8 +59,8 @@ class GPUKernelMode(TorchFunctionMode):
         (
             fused_linear_cross_entropy.can_use_triton,
             fused_linear_cross_entropy.cross_entropy_with_grad,
-            shifted_window.window_attention_qkv,
-            shifted_window.WindowAttention._uses_kernel,  # type: ignore[method-assign]
+            window_attention.window_attention_qkv,
+            window_attention.WindowAttention._uses_kernel,  # type: ignore[method-assign]
         ) = self.before
         super().__exit__(*error)
 
@@ -178,7 +178,7 @@ class _Windows(torch.autograd.Function):
         return *made, None, None
 
 
-def _uses_kernel(mixer: shifted_window.WindowAttention, x: Tensor) -> bool:
+def _uses_kernel(mixer: window_attention.WindowAttention, x: Tensor) -> bool:
     """Whether the kernel would be taken on a GPU."""
     small = mixer.window[0] * mixer.window[1] <= MAX_WINDOW_CELLS
     return mixer.can_fuse() and small and mixer.project.head_dim <= MAX_HEAD_DIM

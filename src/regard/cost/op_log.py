@@ -1,4 +1,4 @@
-"""What happened, in order: kernels that ran, tensors that came and went, marks. All else is read off it afterwards."""
+"""Log of a pass in order: kernels, allocations and frees, markers. All counts are computed from it afterwards."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 
 class Kernel(NamedTuple):
-    """An operation as a device sees it. Kinds: product, attention, pointwise (which a compiler fuses away), other."""
+    """A kernel of a device. Kinds: product, attention, pointwise (which a compiler fuses), other."""
 
     kind: str
-    operations: int  # two a multiply-add
+    operations: int  # two per multiply-add
     moved: int  # bytes
 
 
 class KernelRun(NamedTuple):
-    """A kernel, in which phase and for which part of the model."""
+    """One run of a kernel, with its phase and the part of the model it belongs to."""
 
     phase: str
     part: str
@@ -25,14 +25,14 @@ class KernelRun(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """A tensor's memory: its number, and its bytes; negative when it goes."""
+    """An allocation of `size` bytes for tensor `number`; a negative size frees it."""
 
     number: int
     size: int
 
 
 class Note(NamedTuple):
-    """Something else that is counted, by name."""
+    """An amount counted under a name, e.g. bytes that tensor parallelism would sum."""
 
     phase: str
     what: str
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """A moment: ``enter`` and ``leave`` of a block, ``back`` to it in the backward pass; or any other."""
+    """A named moment: ``enter`` and ``leave`` of a block, ``back`` when backward reaches it, or another."""
 
     what: str
     stack: str = ""
@@ -49,13 +49,13 @@ class Marker(NamedTuple):
 
 @dataclass
 class OpLog:
-    """The entries, and what is known of tensors: number -> label."""
+    """Log entries, and labels of tensors by number."""
 
     entries: list[Any] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
 
     def kernels(self) -> dict[str, Counter[Kernel]]:
-        """How often each kernel ran, by phase."""
+        """Return how often each kernel ran, by phase."""
         found: dict[str, Counter[Kernel]] = {}
         for entry in self.entries:
             if isinstance(entry, KernelRun):
@@ -63,7 +63,7 @@ class OpLog:
         return found
 
     def work(self, phase: str) -> dict[str, int]:
-        """Operations of a phase, by part."""
+        """Return the operations of a phase, by part."""
         found: Counter[str] = Counter()
         for entry in self.entries:
             if isinstance(entry, KernelRun) and entry.phase == phase and entry.kernel.operations:
@@ -71,7 +71,7 @@ class OpLog:
         return dict(found)
 
     def noted(self, phase: str) -> Counter[str]:
-        """What else was counted in a phase."""
+        """Return the notes of a phase, summed by name."""
         found: Counter[str] = Counter()
         for entry in self.entries:
             if isinstance(entry, Note) and entry.phase == phase:
@@ -79,7 +79,7 @@ class OpLog:
         return found
 
     def peak(self, leave_out: Iterable[str] = ()) -> dict[str, int]:
-        """What was alive when most was, by label ("" for what has none), of all but what is labelled so."""
+        """Return the bytes alive at the peak, by label ("" without one); labels in `leave_out` are not counted."""
         ignored, now, total = set(leave_out), Counter[str](), 0
         most, best = 0, dict[str, int]()
         for entry in self.entries:
@@ -91,7 +91,7 @@ class OpLog:
         return {what: size for what, size in best.items() if size}
 
     def alive(self, moment: str) -> dict[str, int]:
-        """What was alive at the last mark of this name, by label."""
+        """Return the bytes alive at the last marker of this name, by label."""
         now, found = Counter[str](), dict[str, int]()
         for entry in self.entries:
             if isinstance(entry, Allocation):

@@ -25,8 +25,8 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.protocol import Mechanism
+from regard.attention.window_attention import WindowAttention, padded_size
 from regard.blocks.mixture_of_experts import moe_layers
-from regard.blocks.shifted_window import WindowAttention
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Tensor
 from regard.cost import extrapolate, meta_model, tensor_parallel
@@ -35,7 +35,6 @@ from regard.cost.meta_model import InputShape, fake_tensors
 from regard.cost.meter import Meter
 from regard.cost.op_log import Kernel, OpLog
 from regard.positions.added.learned import LearnedPositions
-from regard.tokens.windows import padded_size
 
 FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
 GRADIENT = "gradients"

@@ -1,11 +1,11 @@
-"""A model as one of several devices sees it that share every matrix (tensor parallelism).
+"""Tensor parallelism: the slice of a model on one of several devices that share every matrix.
 
     columns    qkv, q, kv, up, gate     each device has some of the outputs: whole heads, some hidden units
-    rows       out, down                each device has the matching inputs; the sum over devices is the output
+    rows       out, down                each device has the matching inputs; the outputs are summed over devices
 
-Everything between the two is cut; embeddings, norms, the head and the residual path are on every device. The same cut
-as training makes (training/parallel/parallelize.py), but nothing is spread: the matrices simply are smaller, and what would be summed
-over devices is counted. Forward sums what comes out of rows, backward the gradient of what went into columns.
+Embeddings, norms, the head and the residual path are on every device. The slices are those of training
+(training/parallel/parallelize.py), but there is only one device here: the matrices are smaller, and the bytes that would
+be summed over devices are noted (forward: outputs of rows; backward: gradients of the inputs of columns).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.cost.meter import Meter
 
 
 def slicing_plan(model: nn.Module, ranks: int) -> dict[str, str]:
-    """Which matrices are cut, and how: name -> columns or rows."""
+    """Return how each matrix is sliced: name -> "columns" or "rows"."""
     cut: dict[str, str] = {}
     for name, module in model.named_modules():
         if isinstance(module, MultiHeadAttention):
@@ -59,7 +59,7 @@ def slicing_plan(model: nn.Module, ranks: int) -> dict[str, str]:
 
 
 def slice_matrices(model: nn.Module, ranks: int) -> dict[str, str]:
-    """Make the matrices of a model as small as one of so many devices has them; gives the plan."""
+    """Replace the matrices of a model by the slices of one of `ranks` devices; return the plan."""
     found = slicing_plan(model, ranks)
     for name, how in found.items():
         above, _, last = name.rpartition(".")
@@ -73,7 +73,7 @@ def slice_matrices(model: nn.Module, ranks: int) -> dict[str, str]:
 
 @contextmanager
 def count_all_reduces(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
-    """Inside, what would be summed over the devices is noted, in bytes; and how often something would."""
+    """Inside the context, note the bytes that all-reduces would sum, and how many there would be."""
     handles = []
 
     def rows(_: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
@@ -81,10 +81,10 @@ def count_all_reduces(model: nn.Module, cuts: dict[str, str], meter: Meter) -> I
         meter.note("sums", 1)
 
     def columns(_: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
-        meter.note("sums backward", args[0].numel() * out.element_size())  # the gradient, in the type of the product
+        meter.note("sums backward", args[0].numel() * out.element_size())  # the gradient, in the dtype of the product
         meter.note("sums", 1)
 
-    for name, module in model.named_modules():  # of a stack of equal blocks, only some may be left
+    for name, module in model.named_modules():  # a stack of equal blocks may be shortened
         if name in cuts:
             handles.append(module.register_forward_hook(rows if cuts[name] == "rows" else columns))
     try:

@@ -134,9 +134,10 @@ class DatasetSplit(Generic[B]):
 
 
 class TokenizedSplit(DatasetSplit[B]):
-    """A split of rows of tokens: training batches of similar length, evaluation batches longest first."""
+    """A split of rows of at most `max_length` tokens: training batches of similar length."""
 
     tokens: RaggedTensor
+    max_length: int
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -145,9 +146,8 @@ class TokenizedSplit(DatasetSplit[B]):
         return LengthBucketedBatches(self.tokens.lengths, self.batch_size, mix_seed(seed, epoch))
 
     def eval_batches(self, tokens: int) -> Iterator[B]:
-        """Yield every row once, longest first, about `tokens` tokens per batch."""
-        for rows in longest_first(self.tokens.lengths, tokens):
-            yield self.collate(rows)
+        """Yield every row once, in order, at most `tokens` tokens per batch."""
+        yield from super().eval_batches(max(1, tokens // self.max_length))
 
 
 class TensorSplit(DatasetSplit[B]):

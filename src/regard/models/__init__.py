@@ -1,4 +1,4 @@
-"""Models, one paper per file."""
+"""Models, one paper per file: ``from regard.models import ViT, GPT``; ``regard.build("vit", size="base")``."""
 
 from __future__ import annotations
 
@@ -51,8 +51,21 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
         raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, sizes)}")
     chosen = dict(sizes[size]) if size is not None else {}
     try:
-        config = from_dict(config_class(MODELS, name, "model"), chosen | settings)
+        config: Any = from_dict(config_class(MODELS, name, "model"), chosen | settings)
     except TypeError as error:  # a field without a default is missing
         raise RegardError(f"{name} needs more settings: {missing_fields(error)}") from None
     built: nn.Module = model(config)
     return built
+
+
+def __getattr__(name: str) -> Any:
+    for module, cls in MODELS.values():
+        if cls == name:
+            return getattr(import_module(module), name)
+    if name in ("ImageModel", "ModelContract"):
+        return getattr(import_module("regard.models.contract"), name)
+    raise AttributeError(f"module 'regard.models' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "ImageModel", "ModelContract", *(cls for _, cls in MODELS.values())])

@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from regard.attention.mask import PaddingMask
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder
@@ -25,6 +23,7 @@ from regard.core.config import field
 from regard.core.layer_state import PassState
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 from regard.models.ctc import AcousticEncoder
 
 
@@ -58,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class AttentionASR(CapturableDecodable, nn.Module):
+class AttentionASR(CapturableDecodable, ModelContract):
     """Frames and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

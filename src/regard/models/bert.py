@@ -33,6 +33,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import Registry, Spec, build_part, layer_spec, resolve
 from regard.core.validation import Fraction, validate
+from regard.models.contract import ModelContract
 
 Loss = Callable[..., Tensor]  # (hidden states B M C, weight V C, target tokens B M, bias=V) -> a sum
 
@@ -79,7 +80,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class BERT(nn.Module):
+class BERT(ModelContract):
     """Tokens to the output of the head."""
 
     forward_methods = ("hidden", "hidden_packed", "pooled")  # methods besides forward that FSDP must wrap

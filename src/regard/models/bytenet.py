@@ -30,6 +30,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import Fraction, validate
+from regard.models.contract import ModelContract
 
 CONVOLUTIONS: Registry = {
     "relu": ("regard.models.bytenet", "ReluConvBlock"),
@@ -65,7 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ByteNet(CapturableDecodable, nn.Module):
+class ByteNet(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

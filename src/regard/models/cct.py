@@ -39,6 +39,7 @@ from regard.core.shapes import Float, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.trace import Slots
 from regard.core.validation import validate
+from regard.models.contract import ImageModel
 from regard.positions.added.grid import GridPositions
 from regard.positions.none import NoPositions
 from regard.tokens.patches import check_images, grid_size, pixel_slots
@@ -80,11 +81,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class CCT(nn.Module):
+class CCT(ImageModel):
     """Images to logits of classes."""
 
-    num_prefix_tokens = 0  # tokens before those of the grid
-    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -105,6 +104,13 @@ class CCT(nn.Module):
         hidden = self.encoder(self.sequence(tokens))
         pooled = self.pool(hidden)
         return pooled if self.head is None else self.head(pooled)
+
+    @property
+    def num_features(self) -> int:
+        return self.config.width
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B N E"]:
+        return self.encoder(self.sequence(self.stem(images)))
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
         """Return the tokens pooled by their scores."""

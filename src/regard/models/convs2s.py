@@ -31,6 +31,7 @@ from regard.core.errors import Unsupported
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 from regard.positions import POSITIONS
 
 
@@ -69,7 +70,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ConvS2S(CapturableDecodable, nn.Module):
+class ConvS2S(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

@@ -29,6 +29,7 @@ from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 KERNEL_SIZE = 5  # in frames
 
@@ -56,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class CTC(nn.Module):
+class CTC(ModelContract):
     """Frames to logits of a label or the blank at every subsampled frame."""
 
     def __init__(self, config: Config) -> None:

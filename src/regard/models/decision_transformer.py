@@ -28,6 +28,7 @@ from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 from regard.positions import POSITIONS
 
 
@@ -66,7 +67,7 @@ class Predictions(NamedTuple):
     returns: Float[Tensor, "B T"]
 
 
-class DecisionTransformer(nn.Module):
+class DecisionTransformer(ModelContract):
     """Episodes to the action of every step."""
 
     def __init__(self, config: Config) -> None:

@@ -49,6 +49,7 @@ class DeiT(ViT):
 
     config: Config
     forward_methods = (*ViT.forward_methods, "logits_per_head")
+    heads_of = ("head", "distilled_head")
 
     def __init__(self, config: Config) -> None:
         if config.num_prefix_tokens < 2 or config.pool != "token" or config.representation_size:

@@ -29,6 +29,7 @@ from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden, the head's weight V C, targets -> a sum
 
@@ -61,7 +62,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ELMo(nn.Module):
+class ELMo(ModelContract):
     """Words by their characters to the vectors of all layers, or to the loss of both language models."""
 
     forward_methods = ("layer_outputs",)

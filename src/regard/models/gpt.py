@@ -32,6 +32,7 @@ from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden B N C, the head's weight V C, targets B N -> a sum
 
@@ -74,7 +75,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class GPT(AutoregressiveModel):
+class GPT(AutoregressiveModel, ModelContract):
     """Tokens to logits of the next token at every position; decodes step by step (blocks.autoregressive)."""
 
     config: Config

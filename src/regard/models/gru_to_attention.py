@@ -48,6 +48,7 @@ from regard.core.scan import scan
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor, check_token_ids
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 LAYERS: Registry = {
     "gated": ("regard.models.gru_to_attention", "GatedLayer"),
@@ -80,7 +81,7 @@ class Config:
 SIZES: dict[str, dict[str, Any]] = {"small": {"width": 256, "layers": 4, "length": 256}, "tiny": {}}
 
 
-class GRUToAttention(nn.Module):
+class GRUToAttention(ModelContract):
     """Tokens to logits of the next token at every position."""
 
     forward_methods = ("hidden",)  # methods besides forward that FSDP must wrap

@@ -35,6 +35,7 @@ from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 POINT = 3  # (dx, dy, end of stroke)
 Cells = tuple[Tensor, ...]  # hidden and cell state of an LSTM, B 1 F each
@@ -60,7 +61,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Handwriting(nn.Module):
+class Handwriting(ModelContract):
     """Points and a text to the mixture of the next point at every point."""
 
     def __init__(self, config: Config) -> None:

@@ -41,6 +41,7 @@ from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Luong(CapturableDecodable, nn.Module):
+class Luong(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

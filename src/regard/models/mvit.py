@@ -32,6 +32,7 @@ from regard.core.shapes import Float, Int, Tensor, pair
 from regard.core.spec import Registry, build_part, layer_spec
 from regard.core.trace import Geometry, Slots, receptive_fields
 from regard.core.validation import validate
+from regard.models.contract import ImageModel
 from regard.positions.bias.decomposed import DecomposedPositions
 from regard.tokens.overlapping_patches import OverlappingPatchEmbedding
 
@@ -107,10 +108,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class MViT(nn.Module):
+class MViT(ImageModel):
     """Images or clips to logits of classes."""
 
-    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
     no_weight_decay = ("prefix_tokens",)
 
     def __init__(self, config: Config) -> None:
@@ -132,13 +132,21 @@ class MViT(nn.Module):
             shape = blocks[0].mix.q_pool.shape(shape)
         last = config.width * 2 ** (len(config.layers) - 1)
         self.norm, self.drop = nn.LayerNorm(last, EPS), nn.Dropout(config.dropout)
-        self.head = nn.Linear(last, config.num_classes) if config.num_classes else nn.Identity()
+        self.head = nn.Linear(last, config.num_classes) if config.num_classes else None
         self.reset()
 
     def forward(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B K"]:
         """Return the logits of the classes, or the pooled vector if there are none."""
-        out: Tensor = self.head(self.drop(self.pooled(images)))
-        return out
+        x = self.drop(self.pooled(images))
+        return x if self.head is None else self.head(x)
+
+    @property
+    def num_features(self) -> int:
+        return int(self.norm.normalized_shape[0])
+
+    def forward_features(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B N C"]:
+        *_, (x, _) = self.pyramid(images)
+        return self.norm(x)
 
     def pooled(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B C"]:
         """Return the class token or, without one, the mean of the last grid."""

@@ -36,6 +36,7 @@ from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ DECODERS: Registry = {
 }
 
 
-class NeuralGPU(CapturableDecodable, nn.Module):
+class NeuralGPU(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

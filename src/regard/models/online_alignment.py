@@ -38,6 +38,7 @@ from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part, resolve
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 from regard.models.ctc import AcousticEncoder
 
 
@@ -68,7 +69,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class OnlineAlignment(StatefulDecodable, nn.Module):
+class OnlineAlignment(StatefulDecodable, ModelContract):
     """A source and target tokens to logits of the next target token, each at its emission."""
 
     encodes_source_once = True  # a source with several adjacent targets is encoded once

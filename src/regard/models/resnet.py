@@ -27,6 +27,7 @@ from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
+from regard.models.contract import ImageModel
 from regard.tokens.patches import check_images
 
 
@@ -62,11 +63,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ResNet(nn.Module):
+class ResNet(ImageModel):
     """Images to logits of classes."""
 
-    num_prefix_tokens = 0  # tokens before those of the grid
-    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -84,6 +83,13 @@ class ResNet(nn.Module):
         """Return the logits of the classes, or the pooled vector if there are none."""
         x = self.drop(self.pooled(images))
         return x if self.head is None else self.head(x)
+
+    @property
+    def num_features(self) -> int:
+        return self.width
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
+        return self.features(images)[-1]
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
         """Return the mean of the last grid."""

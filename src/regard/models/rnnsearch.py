@@ -34,6 +34,7 @@ from regard.core.layer_state import PassState
 from regard.core.shapes import Bool, Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class RNNSearch(CapturableDecodable, nn.Module):
+class RNNSearch(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

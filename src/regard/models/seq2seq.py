@@ -31,6 +31,7 @@ from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Seq2Seq(CapturableDecodable, nn.Module):
+class Seq2Seq(CapturableDecodable, ModelContract):
     """Source and target tokens in, logits of the next target token out."""
 
     def __init__(self, config: Config) -> None:

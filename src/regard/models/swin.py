@@ -6,7 +6,7 @@
     head        linear, on the mean of the last tokens
 
 The cost is linear in the number of pixels, and the four stages are a feature pyramid. Images of any size work: a grid
-that windows do not divide is padded, and the padding is masked (`padding`, blocks.shifted_window). No window is larger
+that windows do not divide is padded, and the padding is masked (`padding`, attention.window_attention). No window is larger
 than the grid of its stage at the training size.
 
 Liu et al.: Swin Transformer: Hierarchical Vision Transformer using Shifted Windows. ICCV 2021. arXiv:2103.14030
@@ -20,15 +20,16 @@ from typing import Any
 
 from torch import nn
 
+from regard.attention.window_attention import Padding, WindowAttention
 from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
-from regard.blocks.shifted_window import Padding, WindowAttention
 from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Pair, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ImageModel
 from regard.positions import WINDOW_BIASES
 from regard.positions.bias.window import WindowBias
 from regard.tokens.patch_merging import PatchMerging
@@ -84,11 +85,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Swin(nn.Module):
+class Swin(ImageModel):
     """Images to logits of classes."""
 
-    forward_methods = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
-    num_prefix_tokens = 0  # before the patches
     merging, mixing, block = PatchMerging, WindowAttention, EncoderBlock  # replaced in Swin v2
 
     def __init__(self, config: Any) -> None:
@@ -109,6 +108,13 @@ class Swin(nn.Module):
         """Return the logits of the classes, or the pooled vector if there are none."""
         x = self.pooled(images)
         return x if self.head is None else self.head(x)
+
+    @property
+    def num_features(self) -> int:
+        return self.config.width * 2 ** (len(self.config.layers) - 1)
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+        return self.grid(images)
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
         """Return the mean of the last tokens."""

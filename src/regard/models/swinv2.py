@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.attention.window_attention import CosineWindowAttention
 from regard.blocks.encoder import EncoderBlock
-from regard.blocks.shifted_window import CosineWindowAttention
 from regard.core.config import field
 from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Tensor

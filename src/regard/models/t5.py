@@ -32,6 +32,7 @@ from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 from regard.positions.bias.relative import RelativePositions
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden B T C, the head's weight V C, targets B T -> a sum
@@ -98,7 +99,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class T5(EncoderDecoder):
+class T5(EncoderDecoder, ModelContract):
     """Source and target tokens to logits of the next target token; decodes step by step (blocks.autoregressive)."""
 
     config: Config

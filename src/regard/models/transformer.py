@@ -26,6 +26,7 @@ from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Transformer(EncoderDecoder):
+class Transformer(EncoderDecoder, ModelContract):
     """Source and target tokens to logits of the next target token; decodes step by step (blocks.autoregressive)."""
 
     config: Config

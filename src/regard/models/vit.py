@@ -34,6 +34,7 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
+from regard.models.contract import ImageModel
 from regard.positions import GRID_POSITIONS
 from regard.positions.none import NoPositions
 from regard.tokens.patches import grid_size
@@ -110,10 +111,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ViT(nn.Module):
+class ViT(ImageModel):
     """Images to logits of classes."""
 
-    forward_methods: tuple[str, ...] = ("pooled", "grid", "features")  # methods besides forward that FSDP must wrap
     no_weight_decay = ("prefix_tokens",)
 
     def __init__(self, config: Config) -> None:
@@ -153,6 +153,13 @@ class ViT(nn.Module):
         sequence = self.sequence(patches)  # concat(class token, patches) + positions
         hidden = self.encoder(sequence)
         return self.classify(self.pool(hidden))
+
+    @property
+    def num_features(self) -> int:
+        return self.config.representation_size or self.config.width
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B N D"]:
+        return self._normed(self.encoder(self.sequence(self.stem(images))))
 
     def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B R"]:
         """Return the input of the head."""

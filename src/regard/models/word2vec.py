@@ -32,6 +32,7 @@ from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import Registry, build_part
 from regard.core.validation import validate
+from regard.models.contract import ModelContract
 
 NO_WORD = -1  # padding of a window
 
@@ -53,7 +54,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class Word2Vec(nn.Module):
+class Word2Vec(ModelContract):
     """Words to vectors; windows to the loss of negative sampling."""
 
     def __init__(self, config: Config) -> None:

@@ -145,7 +145,7 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, metrics: Sequence[M
 def _mark_best(axes: Axes, metric: Metric, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
     from regard.see.layout import font
 
-    best = metric.best(values)
+    best = metric.best(values.tolist())
     if best is None:
         return
     axes.plot(steps[best], values[best], "o", color=colour, markersize=5, markerfacecolor="white", markeredgewidth=1.4)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 
+EVAL_ROWS = 256  # examples of a batch of `SplitTask.evaluate`
+
 
 class SplitTask(Stateless, Generic[Part]):
     """A task over data that come in splits. To write: `loss`, `evaluate`, `describe`; and `fit`, `count`, `card`."""
@@ -86,7 +88,7 @@ class SplitTask(Stateless, Generic[Part]):
         part: Any = self.dataset(split)
         model.eval()
         device, sums = next(model.parameters()).device, dict[str, float]()
-        for batch in part.eval_batches():
+        for batch in part.eval_batches(EVAL_ROWS):
             for name, value in self.measure(model, batch.to(device)).items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         return {name: value / len(part) for name, value in sums.items()} | {self.unit: len(part)}

@@ -6,5 +6,5 @@
 |                 | `word_tokenizer.py`, `sentinels.py`    | whole words; markers of span corruption                  |
 | audio           | `frames.py`                            | log-mel frames, a hundred a second                       |
 | images          | `patches.py`, `overlapping_patches.py` | one vector a patch, on a grid (registry: `blocks.STEMS`) |
-| grids of tokens | `patch_merging.py`, `windows.py`       | 2 x 2 tokens merged into one; window partition           |
+| grids of tokens | `patch_merging.py`                     | 2 x 2 tokens merged into one                             |
 """

@@ -58,8 +58,8 @@ def test_a_string_is_its_speakers_recordings_with_pauses_between():
         at = int(plan.pauses[0])
         for clip, pause in zip(plan.clips, plan.pauses[1:], strict=True):
             own = part.waves[part.offsets[clip] : part.offsets[clip + 1]].astype(np.float32) / 32768
-            heard = wave[at : at + len(own)].numpy()
-            assert np.corrcoef(own, heard)[0, 1] > 0.99
+            captured = wave[at : at + len(own)].numpy()
+            assert np.corrcoef(own, captured)[0, 1] > 0.99
             at += len(own) + int(pause)
         assert part.transcript(plan).split() == [WORDS[d] for d in part.digit[plan.clips]]
 
@@ -162,8 +162,8 @@ def tone(path, rate, channels=1, seconds=0.5, **how):
 def test_sounds_of_any_rate_and_channels_become_one_row(tmp_path, kind, rate, channels):
     wave = read_audio(tone(tmp_path / f"a.{kind}", rate, channels), 8000)
     assert wave.shape == (4000,)
-    wanted = 0.375 if channels > 1 else 0.5
-    assert wave[200:-200].abs().max() == pytest.approx(wanted, rel=0.02)
+    expected = 0.375 if channels > 1 else 0.5
+    assert wave[200:-200].abs().max() == pytest.approx(expected, rel=0.02)
 
 
 def test_what_is_no_sound_is_said_in_one_line(tmp_path):
@@ -173,7 +173,7 @@ def test_what_is_no_sound_is_said_in_one_line(tmp_path):
     soundfile.write(tmp_path / "nothing.wav", np.zeros(0), 8000)
     soundfile.write(tmp_path / "nan.wav", np.full(10, np.nan), 8000, subtype="FLOAT")
     soundfile.write(tmp_path / "slow.wav", np.zeros(10), 1)
-    for name, wanted in (
+    for name, expected in (
         ("text.wav", "not a sound that can be read"),
         ("empty.wav", "not a sound that can be read"),
         ("nothing.wav", "no samples"),
@@ -182,7 +182,7 @@ def test_what_is_no_sound_is_said_in_one_line(tmp_path):
         ("missing.wav", "there is no file"),
         ("", "is not a file"),
     ):
-        with pytest.raises(BadInput, match=wanted) as caught:
+        with pytest.raises(BadInput, match=expected) as caught:
             read_audio(tmp_path / name, 8000)
         assert "\n" not in str(caught.value)
 

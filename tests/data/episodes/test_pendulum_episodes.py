@@ -1,4 +1,4 @@
-"""The pendulum and the record of those who moved it."""
+"""The pendulum and its recorded episodes."""
 
 import math
 
@@ -96,8 +96,8 @@ def test_an_epoch_draws_every_window_once():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"), [({"context_length": 81}, "80 actions"), ({"torque_levels": 1}, "no choice")]
+    ("settings", "message"), [({"context_length": 81}, "80 actions"), ({"torque_levels": 1}, "no choice")]
 )
-def test_what_makes_no_sense_is_refused(settings, said):
-    with pytest.raises(BadInput, match=said):
+def test_what_makes_no_sense_is_refused(settings, message):
+    with pytest.raises(BadInput, match=message):
         PendulumEpisodes(**settings)

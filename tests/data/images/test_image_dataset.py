@@ -1,4 +1,4 @@
-"""Sets of images held in memory: parts that never overlap, the same for a seed; folders with what is wrong in them."""
+"""Image datasets in memory: disjoint splits, fixed by the seed; folders with problems."""
 
 import itertools
 import logging
@@ -18,7 +18,7 @@ from regard.data.images.image_shards import ImageBatch
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory):
-    """41 cats and 23 dogs of different shapes; a red channel that says which image it is."""
+    """41 cats and 23 dogs of different shapes; the red channel identifies each image."""
     folder = tmp_path_factory.mktemp("pets")
     for label, (name, many) in enumerate((("cat", 41), ("dog", 23))):
         (folder / name).mkdir()
@@ -30,7 +30,7 @@ def pets(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """A data home with a small MNIST: image k is all k."""
+    """A data folder with a small MNIST: image k is all k."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "mnist").mkdir()
     made = {}

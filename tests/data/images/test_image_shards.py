@@ -17,7 +17,7 @@ from regard.data.shards.token_shards import TokenShards
 
 
 def image(number, size=(20, 14), kind="PNG", **more):
-    """An image of one colour, which says which it is."""
+    """An image of one colour, which identifies it."""
     file = io.BytesIO()
     Image.new("RGB", size, (number, 255 - number, 7)).save(file, kind, **more)
     return file.getvalue()
@@ -47,8 +47,8 @@ def test_the_bytes_of_every_file_come_back_with_its_name_and_class(classes, pack
     index = ShardIndex.read(packed)
     assert index.classes == ("cat", "dog")
     assert len(index.part("train")) > 1
-    wanted = [(f.read_bytes(), ["cat", "dog"].index(f.parent.name), f.name) for f in classes.rglob("*.png")]
-    assert everything(packed) == sorted(wanted)
+    expected = [(f.read_bytes(), ["cat", "dog"].index(f.parent.name), f.name) for f in classes.rglob("*.png")]
+    assert everything(packed) == sorted(expected)
     assert index.check(packed) == []
 
 

@@ -20,7 +20,7 @@ WORDS = "the whale is large and swims while a small dog runs over the hill to se
 
 
 def prose(n, seed=0):
-    """n words with signs, double spaces, tabs and line ends between them."""
+    """n words with punctuation, double spaces, tabs and line ends between them."""
     random = np.random.RandomState(seed)
     gaps = [" "] * 12 + [", ", ".  ", "\n", "\n\n", "\t", " - "]
     return "".join(WORDS[random.randint(len(WORDS))] + gaps[random.randint(len(gaps))] for _ in range(n)).strip()
@@ -42,7 +42,7 @@ def texts(folder, part="train"):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Pieces and batches so small that a few words are many of them."""
+    """Pieces and batches so small that a few words make many of them."""
     monkeypatch.setattr(packing, "PIECE_CHARACTERS", 200)
     monkeypatch.setattr(packing, "BATCH_CHARACTERS", 1000)
 
@@ -51,20 +51,20 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("by", "wanted"),
+    ("by", "expected"),
     [
         ("file", ["one two\n\nthree\nfour", "five"]),
         ("paragraph", ["one two", "three\nfour", "five"]),
         ("line", ["one two", "three", "four", "five"]),
     ],
 )
-def test_documents_are_files_paragraphs_or_lines(tmp_path, by, wanted):
+def test_documents_are_files_paragraphs_or_lines(tmp_path, by, expected):
     source = tmp_path / "source"
     source.mkdir()
     (source / "a.txt").write_text("one two\n\n\nthree\nfour".replace("\n\n\n", "\n\n"))
     (source / "b.txt").write_text("five")
     pack_text([source], tmp_path / "out", "bytes(300)", by, val=0)
-    assert texts(tmp_path / "out") == wanted
+    assert texts(tmp_path / "out") == expected
 
 
 def test_the_same_text_packed_or_not_gives_the_same_bytes(tmp_path):
@@ -84,16 +84,16 @@ def test_a_long_document_has_the_tokens_it_would_have_in_one_piece(tmp_path, kin
     pack_text([tmp_path / "a.txt"], tmp_path / "out", f"{kind}(300)", val=0)
     vocabulary = Tokenizer.load(tmp_path / "out")
     assert len(text) > 50 * packing.PIECE_CHARACTERS
-    wanted = [*vocabulary.encode_one(text), vocabulary.eos]
-    assert TokenShards(str(tmp_path / "out")).document("train", 0).tolist() == wanted
+    expected = [*vocabulary.encode_one(text), vocabulary.eos]
+    assert TokenShards(str(tmp_path / "out")).document("train", 0).tolist() == expected
 
 
 def test_documents_that_reach_over_several_shards_come_back(tmp_path, small):
-    wanted = [prose(n, seed=n) for n in (10, 900, 20, 700, 5)]
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in wanted))
+    expected = [prose(n, seed=n) for n in (10, 900, 20, 700, 5)]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in expected))
     pack_text([tmp_path / "a.jsonl"], tmp_path / "out", "bytes(300)", val=0, shard=1000)
     assert len(ShardIndex.read(tmp_path / "out").part("train")) > 5
-    assert texts(tmp_path / "out") == wanted
+    assert texts(tmp_path / "out") == expected
 
 
 def test_a_vocabulary_of_another_is_used_as_it_is(tmp_path, small):
@@ -184,12 +184,12 @@ def test_the_vocabulary_is_learned_from_the_training_split_alone(tmp_path):
 
 def test_a_sample_is_even_and_within_its_limit():
     pieces = [packing.TextPiece("train", f"{i:04d}" * 25, False, True) for i in range(2000)]
-    kept = packing._sample_pieces(iter(pieces), 20_000, 200_000, lambda *_: None)
-    numbers = [int(text[:4]) for text in kept]
-    assert 9_000 < 100 * len(kept) <= 20_000
+    stored = packing._sample_pieces(iter(pieces), 20_000, 200_000, lambda *_: None)
+    numbers = [int(text[:4]) for text in stored]
+    assert 9_000 < 100 * len(stored) <= 20_000
     assert numbers == sorted(numbers)
     assert 0.4 < np.mean(np.array(numbers) < 1000) < 0.6
-    assert kept == packing._sample_pieces(iter(pieces), 20_000, 200_000, lambda *_: None)
+    assert stored == packing._sample_pieces(iter(pieces), 20_000, 200_000, lambda *_: None)
 
 
 # -- processes, and packings that were broken off ----------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_a_packing_that_was_killed_is_continued_and_ends_with_the_same_bytes(
 
 
 def test_a_shard_finished_after_the_last_record_is_taken_back(source, tmp_path, whole, monkeypatch):
-    """The record stands at the first batch; shards were finished and named since."""
+    """The record is at the first batch; shards were finished and renamed since."""
     out, calls = tmp_path / "out", []
 
     def late(self, piece):
@@ -357,18 +357,18 @@ def test_two_processes_cannot_pack_into_one_folder(source, tmp_path, small):
 def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, whole):
     with pytest.raises(BadInput, match="already has shards"):
         pack_text([source], tmp_path / "whole", **SETTINGS)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "precious.txt").write_text("mine")
+    (tmp_path / "actual").mkdir()
+    (tmp_path / "actual" / "precious.txt").write_text("actual")
     with pytest.raises(BadInput, match="is not empty"):
-        pack_text([source], tmp_path / "mine", **SETTINGS)
+        pack_text([source], tmp_path / "actual", **SETTINGS)
     with pytest.raises(BadInput, match="is a file"):
         pack_text([source], source, **SETTINGS)
-    assert contents(tmp_path / "mine") == {"precious.txt": b"mine"}
+    assert contents(tmp_path / "actual") == {"precious.txt": b"mine"}
     assert contents(tmp_path / "whole") == whole
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.txt", b"caf\xe9 au lait", r"a\.txt: it is not UTF-8.*convert it"),
         ("a.txt", b"zero \0 byte", r"a\.txt: it has zero bytes"),
@@ -382,9 +382,9 @@ def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, w
     ],
     ids=["latin-1", "zeros", "cut-gzip", "no-gzip", "no-text", "number", "surrogate", "empty", "blank"],
 )
-def test_a_file_that_is_no_text_is_named(tmp_path, name, content, said):
+def test_a_file_that_is_no_text_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         pack_text([tmp_path / name], tmp_path / "out", "bytes(300)", "line")
     assert not (tmp_path / "out").exists()
 
@@ -415,8 +415,8 @@ def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
         ({"documents": "lines"}, UnknownName, "did you mean 'line'"),
         ({"val": 1.0}, BadInput, "less than 1"),
     ]
-    for settings, error, said in cases:
-        with pytest.raises(error, match=said):
+    for settings, error, message in cases:
+        with pytest.raises(error, match=message):
             pack_text([tmp_path / "a.txt"], tmp_path / "out", **settings)
     with pytest.raises(BadInput, match=r"no file or folder .*none"):
         pack_text([tmp_path / "none"], tmp_path / "out")

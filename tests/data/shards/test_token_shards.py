@@ -22,7 +22,7 @@ def documents(n=400):
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory):
-    """Some 3,000 tokens, a line a document, in shards of 1,000."""
+    """Some 3,000 tokens, one document per line, in shards of 1,000."""
     folder = tmp_path_factory.mktemp("packed")
     (folder / "text.txt").write_text("\n".join(documents()))
     pack_text([folder / "text.txt"], folder / "shards", "word(100)", "line", val=0.1, shard=2000)
@@ -36,13 +36,13 @@ def own(packed, tmp_path):
 
 
 def tokens(folder, split="train"):
-    """All tokens of a part, read without the code under test."""
+    """All tokens of a split, read without the code under test."""
     index = json.loads((folder / "index.json").read_text())
     return np.concatenate([np.fromfile(folder / s["file"], "<u2") for s in index["splits"][split]]).astype(np.int64)
 
 
 def numbered(n=1000, context=10, rows=4, cuts=(), **more):
-    """Windows over 0, 1, 2, ...: every token says where it is."""
+    """Windows over 0, 1, 2, ...: every token is its position."""
     return TokenWindows(np.split(np.arange(n, dtype=np.uint16), list(cuts)), context, rows, **more)
 
 
@@ -284,7 +284,7 @@ def test_another_vocabulary_beside_the_shards_is_refused(own):
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("not json", "not JSON"),
         ("[]", "not an index"),
@@ -296,9 +296,9 @@ def test_another_vocabulary_beside_the_shards_is_refused(own):
     ],
     ids=["not-json", "a-list", "no-format", "newer", "older", "half", "no-vocabulary"],
 )
-def test_an_index_that_cannot_be_used_says_why(own, written, said):
+def test_an_index_that_cannot_be_used_says_why(own, written, message):
     (own / "index.json").write_text(written)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         TokenShards(str(own)).load("train")
 
 

@@ -1,4 +1,4 @@
-"""A small folder of pen strokes in the form of the real one: bows that differ by digit and writer."""
+"""A small folder of pen strokes in the real format: arcs that differ by digit and writer."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ SAMPLES = (0, 1, 2, 3, 80, 81, 100, 101)  # two writers to train on, one to vali
 
 
 def pens(home):
-    """Write uji_digits.npz and omniglot_strokes.npz below a folder; gives that folder."""
+    """Write uji_digits.npz and omniglot_strokes.npz below a folder, and return that folder."""
     folder = home / "pen_strokes"
     folder.mkdir()
     rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""Lines of handwriting: even points, a baseline to begin and end on, parts without a common writer, one for a seed."""
+"""Lines of handwriting: even points, baseline at both ends, splits without common writers, fixed by the seed."""
 
 import numpy as np
 import pytest

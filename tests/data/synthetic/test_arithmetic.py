@@ -1,4 +1,4 @@
-"""Sums: right, always the same, longer from epoch to epoch, none of them shared by two parts."""
+"""Sums: correct, reproducible, longer from epoch to epoch, none shared by two splits."""
 
 import pytest
 import torch
@@ -56,13 +56,13 @@ def test_parts_and_lengths_have_sums_of_their_own():
 
 
 def test_bad_settings_are_refused():
-    for settings, said in (
+    for settings, message in (
         ({"base": 11}, "base from 2 to 10"),
         ({"digits": 0}, "digits=0"),
         ({"test_digits": (0, 3)}, "test_digits=0"),
         ({"digits": 1 << 17}, "at most"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             Arithmetic(**settings)
     with pytest.raises(UnknownName, match="no split 'dev'"):
         Arithmetic().split("dev")

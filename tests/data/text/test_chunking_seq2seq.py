@@ -1,4 +1,4 @@
-"""Brackets: a parse is written and read back, and only what is open is decided."""
+"""Chunking with brackets: a parse is written and read back, and only real choices are decisions."""
 
 from itertools import pairwise
 

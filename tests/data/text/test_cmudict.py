@@ -1,4 +1,4 @@
-"""Words and sounds: read as published scores count them, and strung together into sources of any length."""
+"""Pronunciations: read as published scores count them, and joined to rows of several words."""
 
 import gzip
 
@@ -26,8 +26,8 @@ def test_stress_goes_and_what_then_is_the_same_stands_once(folder):
     assert tomato == Entry("tomato", ("T AH M EY T OW", "T AH M AA T OW"))
     assert record.pronunciations == ("R AH K AO R D",)  # noun and verb differ in stress alone
     assert its.word == "it's"
-    kept = CMUDict(str(folder), stress=True).read("train")
-    assert kept[2].pronunciations == ("R AH0 K AO1 R D", "R AH1 K AO0 R D")
+    stored = CMUDict(str(folder), stress=True).read("train")
+    assert stored[2].pronunciations == ("R AH0 K AO1 R D", "R AH1 K AO0 R D")
 
 
 def test_the_text_task_reads_the_same_words(folder, tmp_path, monkeypatch):
@@ -36,9 +36,9 @@ def test_the_text_task_reads_the_same_words(folder, tmp_path, monkeypatch):
     (place / "cmudict.train.tsv.gz").write_bytes(gzip.compress(("\n".join(ROWS) + "\n").encode()))
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "home"))
     for stress in (False, True):
-        ours = CMUDict(stress=stress).read("train")
-        theirs = Pronounce(stress=stress).read("train")
-        assert [(" ".join(e.word), e.pronunciations) for e in ours] == [(x.source, x.references) for x in theirs]
+        actual = CMUDict(stress=stress).read("train")
+        reference = Pronounce(stress=stress).read("train")
+        assert [(" ".join(e.word), e.pronunciations) for e in actual] == [(x.source, x.references) for x in reference]
 
 
 def test_letters_are_the_source_and_sounds_the_target(folder):

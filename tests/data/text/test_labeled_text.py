@@ -1,4 +1,4 @@
-"""Labelled texts, tagged words and questions: what is read, how parts are cut out, what a row looks like."""
+"""Labelled texts, tagged words and questions: reading, missing splits, rows."""
 
 import gzip
 import json
@@ -85,7 +85,7 @@ def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("sentence,stars\na,b\n", r"own\.csv: no column is called 'text' .* has 'sentence', 'stars'"),
         ("text,stars\na,b\n", "no column is called 'label' in its first row, which has 'text', 'stars'"),
@@ -98,9 +98,9 @@ def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
         ('text,label\n"a,b\n', "line 2: unexpected end of data"),
     ],
 )
-def test_a_csv_that_cannot_be_read_is_one_line(tmp_path, written, said):
+def test_a_csv_that_cannot_be_read_is_one_line(tmp_path, written, message):
     (tmp_path / "own.csv").write_text(written)
-    with pytest.raises(BadInput, match=said) as caught:
+    with pytest.raises(BadInput, match=message) as caught:
         LabeledText(str(tmp_path / "own.csv")).splits()
     assert "\n" not in str(caught.value)
 
@@ -152,7 +152,7 @@ def test_an_epoch_holds_every_text_once(table, text):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("a\tx\nb", "line 2: 1 columns"),
         ("a\tx\n \ty", "line 2: text is empty"),
@@ -160,9 +160,9 @@ def test_an_epoch_holds_every_text_once(table, text):
         ("a\tx\nb\ty", "too few"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_reported(tmp_path, content, said):
+def test_a_table_that_cannot_be_used_is_reported(tmp_path, content, message):
     (tmp_path / "own.tsv").write_text(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         LabeledText(str(tmp_path / "own.tsv")).labels()
 
 

@@ -1,4 +1,4 @@
-"""Pairs of texts with hidden words: what BERT's paper says of them, counted."""
+"""Next-sentence pairs with masked tokens: the statistics of BERT's paper."""
 
 import random
 
@@ -64,14 +64,14 @@ def pages(data):
 
 
 def rows(pages, batches=40, seed=1):
-    """Some batches, end to end."""
+    """Several batches, concatenated."""
     stream = pages.stream(seed).start(StreamPosition())
     drawn = [next(stream).batch for _ in range(batches)]
     return type(drawn[0])(*(torch.cat(parts) for parts in zip(*drawn, strict=True)))
 
 
 def restored(batch):
-    """The tokens as they were before words were hidden."""
+    """The tokens before masking."""
     tokens = batch.tokens.clone()
     asked = batch.targets != IGNORE_INDEX
     tokens[
@@ -96,7 +96,7 @@ def test_a_row_is_two_texts_between_their_marks(pages):
 
 
 def test_the_second_text_follows_the_first_or_comes_from_another_document(pages):
-    """Looked up in the text itself, not in how rows are made."""
+    """Searched in the text itself, independent of the code under test."""
     text, batch, flat = pages.tokenizer, rows(pages, 60), pages.tokens.tolist()
     joined = " ".join(map(str, flat))
     document = {}  # the documents that each stretch of words occurs in
@@ -113,11 +113,11 @@ def test_the_second_text_follows_the_first_or_comes_from_another_document(pages)
         middle = row.index(text.eos)
         a, b = row[1:middle], row[middle + 1 : length - 1]
         assert min(len(a), len(b)) > 0
-        said = [" ".join(map(str, part)) for part in (a, b, a + b)]
+        message = [" ".join(map(str, part)) for part in (a, b, a + b)]
         if follows == 0:
-            assert said[2] in joined
+            assert message[2] in joined
         else:
-            homes = [{n for n, whole in document.items() if part in whole} for part in said[:2]]
+            homes = [{n for n, whole in document.items() if part in whole} for part in message[:2]]
             assert all(homes)
             assert len(homes[0] | homes[1]) > 1  # not in one and the same document only
     asked = counts[0] + counts[1]

@@ -13,7 +13,7 @@ DE = ["ein hund läuft", "zwei katzen schlafen hier", "ein zeilen\u2028umbruch b
 
 @pytest.fixture
 def folder(tmp_path):
-    """Five pairs in the layout of Multi30k (one side packed), and a test part in the layout of Tatoeba."""
+    """Five pairs in the layout of Multi30k (one side compressed), and a test split in the layout of Tatoeba."""
     (tmp_path / "train.en").write_bytes(("\n".join(EN) + "\n").encode())
     (tmp_path / "train.de.gz").write_bytes(gzip.compress(("\n".join(DE) + "\n").encode()))
     rows = "".join(f"{a}\t{b}\n" for a, b in zip(EN, DE, strict=True))

@@ -1,4 +1,4 @@
-"""Windows of words: what is kept, what is near, what is drawn; each batch from its place alone."""
+"""Context windows: subsampling, contexts, negatives; each batch depends on its position alone."""
 
 import numpy as np
 import pytest
@@ -25,11 +25,11 @@ def test_words_are_drawn_by_their_frequency_to_the_power():
     draw = AliasTable(np.where(counts > 0, counts**0.75, 0.0))
     n = 400_000
     found = np.bincount(draw(random_bits(7, np.arange(n))), minlength=7) / n
-    wanted = counts**0.75 / (counts**0.75).sum()
+    expected = counts**0.75 / (counts**0.75).sum()
     assert found[0] == found[5] == 0
-    assert np.abs(found - wanted).max() < 4 * np.sqrt(0.25 / n)
+    assert np.abs(found - expected).max() < 4 * np.sqrt(0.25 / n)
     flat = np.bincount(AliasTable(counts.astype(float))(random_bits(7, np.arange(n))), minlength=7) / n
-    assert abs(flat[4] - wanted[4]) > 0.05  # the power matters
+    assert abs(flat[4] - expected[4]) > 0.05  # the power matters
 
 
 def test_the_alias_table_holds_the_weights_exactly():
@@ -51,9 +51,9 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says():
     assert (keep_probability(counts, 0.0) == 1).all()
     text = RaggedTensor.from_rows([[0] * 100 + [1]] * 1000)
     many = ContextWindows(text, np.array([100_000, 1000]), batch_size=8, sample=1e-3)
-    kept = [many._epoch(e).words for e in (0, 1)]
-    assert abs((kept[0] == 0).mean() * len(kept[0]) / 100_000 - keep[0]) < 0.003
-    assert len(kept[0]) != len(kept[1]) or (kept[0] != kept[1]).any()  # drawn anew each epoch
+    stored = [many._epoch(e).words for e in (0, 1)]
+    assert abs((stored[0] == 0).mean() * len(stored[0]) / 100_000 - keep[0]) < 0.003
+    assert len(stored[0]) != len(stored[1]) or (stored[0] != stored[1]).any()  # drawn anew each epoch
 
 
 def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():

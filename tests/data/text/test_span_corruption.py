@@ -1,4 +1,4 @@
-"""Span corruption by its laws: nothing is lost, and as much is taken out as the paper takes."""
+"""Span corruption: nothing is lost, and as much is removed as in the paper."""
 
 from itertools import islice
 
@@ -109,9 +109,9 @@ def test_rows_have_one_shape_and_give_the_text_back(file):
             assert source[-1] == target[n - 1] == text.eos
             assert target[0] == text.bos
             whole = restore_spans(source[:-1], target[1 : n - 1], marks)
-            said = " ".join(text.decode([whole])[0].split())
+            message = " ".join(text.decode([whole])[0].split())
             assert len(whole) == part.length
-            assert "whale" in said
+            assert "whale" in message
 
 
 def test_what_is_taken_out_is_another_in_every_epoch_and_for_every_seed(file):

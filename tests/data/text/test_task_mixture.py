@@ -1,4 +1,4 @@
-"""Mixtures by their laws: shares, determinism, taking up again, cutting as asked."""
+"""Mixtures: shares, determinism, resuming, truncation."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from regard.data.text.text_tasks import Example
 
 @dataclass(frozen=True)
 class Count:
-    """So many examples: a number, and the number after it."""
+    """A given number of examples: a number, and the number after it."""
 
     size: int = 10
     name: str = "count"
@@ -51,7 +51,7 @@ def load(settings, split="train"):
 
 
 def names(part, batches):
-    """Which task each row of some batches is of, read off its prefix."""
+    """The task of each row of some batches, from its prefix."""
     text = part.tokenizer
     return Counter(line.split(":")[0] for batch in batches for line in text.decode(batch.source.tolist()))
 

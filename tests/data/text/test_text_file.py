@@ -44,8 +44,8 @@ def test_windows_hold_the_text_and_what_comes_next(file, kind):
     rows = [row for batch in part.eval_batches(32) for row in zip(*batch, strict=True)]
     inputs = [i for row, _ in rows for i in row.tolist()][: part.tokens]
     assert text.decode([inputs])[0].startswith(data.read("train")[:-1])
-    for row, wanted in rows[:-1]:
-        assert row[1:].tolist() == wanted[:-1].tolist()
+    for row, expected in rows[:-1]:
+        assert row[1:].tolist() == expected[:-1].tolist()
     assert len(set(text.encode_one(data.read("train")))) <= text.size
 
 

@@ -1,4 +1,4 @@
-"""Text tasks on the datasets, where those are there, and the reading of summaries by hand."""
+"""Text tasks on the datasets, where those are available, and summaries checked by hand."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ ARTICLE = 'Profits rose 2% on Friday. The firm was "pleased".\nShares fell. Nobo
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Small sets in the layouts of the large ones."""
+    """Small datasets in the layouts of the real ones."""
     rows = [
         {"title": "A", "text": ARTICLE, "summary": "Shares fell.Profits rose 2% on Friday.", "split": split}
         for split in ("train", "val", "test")
@@ -63,14 +63,14 @@ def test_a_long_article_gives_several_pieces_to_train_on_and_one_to_be_scored(ho
 
 def test_glued_sentences_are_found_whole_with_their_quotation_marks():
     article = 'It rose 6.4% to $42.09bn. The U.S. firm is glad. "We won," he said. "Yes. No." Then it fell.'
-    for summary, wanted in {
+    for summary, expected in {
         "Then it fell.It rose 6.4% to $42.09bn.": ["It rose 6.4% to $42.09bn.", "Then it fell."],
         'The U.S. firm is glad."We won," he said.': ['The U.S. firm is glad. "We won," he said.'],
         '"Yes. No."': ['"Yes. No."'],
         'It rose 6.4% to $42.09bn."Yes. No.': ["It rose 6.4% to $42.09bn.", '"Yes. No."'],
         "Not in it.": [],
     }.items():
-        assert [article[a:b] for a, b in _summary_spans(article, summary)] == wanted
+        assert [article[a:b] for a, b in _summary_spans(article, summary)] == expected
 
 
 def test_pronunciations_lose_their_stress_and_keep_their_variants(home):

@@ -1,4 +1,4 @@
-"""Sentences out of several corpora, and how words are cut."""
+"""Sentences of several corpora, and splitting into words."""
 
 import pytest
 import torch

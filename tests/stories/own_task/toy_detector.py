@@ -6,7 +6,6 @@
     metrics    iou (mean intersection over union, 0 to 1), accuracy (share of right classes), loss
 """
 
-from collections import namedtuple
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
 from regard.core.config import field, to_dict
 from regard.data import DATA
-from regard.data.tensors import TensorBatch, TensorDataset, TensorSplit
+from regard.data.base import Dataset, TensorBatch, TensorSplit
 from regard.metrics.base import ACCURACY, Metric, loss_metric
 from regard.modalities import Box, Boxes, Image, Preprocess
 from regard.models import MODELS
@@ -34,12 +33,15 @@ LABELS = ["rectangle", "disc", "cross"]
 SEEN = Preprocess(32, mean=(0.3, 0.3, 0.3), std=(0.25, 0.25, 0.25))  # saved with the model
 
 
-class Batch(TensorBatch, namedtuple("Batch", "pixels labels boxes")):
-    """Images (uint8, B C Y X), classes (B), corners from 0 to 1: left, top, right, bottom (B 4)."""
+@dataclass(frozen=True, eq=False)
+class Batch(TensorBatch):
+    pixels: torch.Tensor  # uint8, B C Y X
+    labels: torch.Tensor  # B
+    boxes: torch.Tensor  # B 4: left, top, right, bottom, from 0 to 1
 
 
 @dataclass(frozen=True)
-class Shapes(TensorDataset):
+class Shapes(Dataset):
     """Images made from a seed."""
 
     batch_size: int = 64

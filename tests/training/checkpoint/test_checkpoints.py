@@ -1,4 +1,4 @@
-"""Checkpoints that are never lost and never lie: one process or many, damage, full disks, death at any moment."""
+"""Checkpoints: one process or many, damage, full disks, kills at any moment."""
 
 import json
 import os
@@ -327,7 +327,7 @@ def test_weights_of_somebody_else_are_read_as_they_are(tmp_path):
 
 @pytest.fixture
 def full_disk():
-    """No file of this process may grow beyond a few kilobytes, until the test is over."""
+    """No file of this process may grow beyond a few kilobytes during the test."""
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -341,10 +341,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint_whole(tmp_path, 
     kept = Checkpoints(tmp_path)
     save(kept, 1)
     much = torch.zeros(5000)
-    given = {"model": groups(2) | {"ema": {"w": much}}} if what == "model" else {"model": groups(2)}
+    params = {"model": groups(2) | {"ema": {"w": much}}} if what == "model" else {"model": groups(2)}
     state, own = ({what: much} if what == name else {} for name in ("state", "own"))
     with pytest.raises(BadInput, match=r"file too large; the run is saved up to .*step-00000001") as error:
-        kept.save(2, given["model"], state, own)
+        kept.save(2, params["model"], state, own)
     assert "\n" not in str(error.value)
     assert names(tmp_path) == ["step-00000001"]
     assert kept.newest().name == "step-00000001"
@@ -393,19 +393,19 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
 
 
 class Killed(BaseException):
-    """What follows is not done, cleaning up neither."""
+    """Raised in place of a kill; nothing after it runs, not even cleanup."""
 
 
 def dies_at(monkeypatch, n):
-    """The process dies at its n-th deed on the disk: from there on nothing is done any more."""
+    """Simulate a kill at the n-th disk operation."""
     left = [n]
 
     def deed(real):
-        def done(*given, **how):
+        def done(*params, **how):
             left[0] -= 1
             if left[0] < 0:
                 raise Killed
-            return real(*given, **how)
+            return real(*params, **how)
 
         return done
 
@@ -461,7 +461,7 @@ def test_clearing_removes_what_a_dead_writer_left_and_nothing_else(tmp_path):
         (stray / "half").write_text("of it")
     others = [tmp_path / ".lock", tmp_path / "c" / "mine.part", tmp_path / "c" / ".hidden", tmp_path / "c" / ".x.part"]
     for other in others:
-        other.write_text("mine")
+        other.write_text("actual")
     moved = tmp_path / "c" / ".step-00000002.01234567.old"
     shutil.copytree(path, moved)
     kept.clear(tmp_path)
@@ -474,7 +474,7 @@ def test_clearing_removes_what_a_dead_writer_left_and_nothing_else(tmp_path):
 
 
 def notes(folder, job, tensor=1):
-    """What each process saw, in a row (tensor=1) or in a grid of pairs."""
+    """What each process reported, in a row (tensor=1) or in a grid of pairs."""
     files = sorted(folder.glob(f"{job}-*.json"))
     return [json.loads(file.read_text())[tensor - 1] for file in files]
 
@@ -563,14 +563,14 @@ def test_two_processes_with_shards_resume_to_the_bit_dropout_and_all(ranks):
 
 def test_a_checkpoint_of_another_model_is_refused_by_all(ranks):
     for seen in notes(ranks, "two"):
-        wanted = "is of another model: its model lacks ['a.bias', 'b.bias', 'b.weight', 'count'] and 2 more"
-        assert wanted in seen["another model"]
+        target = "is of another model: its model lacks ['a.bias', 'b.bias', 'b.weight', 'count'] and 2 more"
+        assert target in seen["another model"]
 
 
 def test_averages_of_shards_stay_sharded_and_are_those_of_the_whole(ranks):
     for seen in notes(ranks, "two"):
-        wanted = ("put", "average", "average is sliced", "slices", "gathered", "saved whole")
-        assert all(seen[what] for what in wanted), seen
+        target = ("put", "average", "average is sliced", "slices", "gathered", "saved whole")
+        assert all(seen[what] for what in target), seen
 
 
 @pytest.mark.parametrize("damage", ["a byte", "cut off", "missing"])

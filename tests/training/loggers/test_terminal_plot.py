@@ -1,4 +1,4 @@
-"""The curve in the terminal: as text, and in a terminal of its own."""
+"""The curve in the terminal: as text, and in a pseudo-terminal."""
 
 import math
 import os
@@ -96,8 +96,8 @@ def test_what_is_not_finite_is_counted():
 
 
 def in_terminal(monkeypatch, width, height, encoding="utf-8"):
-    """A terminal of that size as stderr; gives a function that says what was written to it."""
-    ours, theirs = os.openpty()
+    """A terminal of that size as stderr; returns a function that returns what was written to it."""
+    actual, theirs = os.openpty()
     terminal = os.fdopen(theirs, "w", encoding=encoding)
     monkeypatch.setattr(sys, "stderr", terminal)
     for name, value in (("COLUMNS", str(width)), ("LINES", str(height)), ("TERM", "xterm-256color")):
@@ -106,7 +106,7 @@ def in_terminal(monkeypatch, width, height, encoding="utf-8"):
 
     def listen():
         try:
-            while some := os.read(ours, 65536):
+            while some := os.read(actual, 65536):
                 heard.append(some)
         except OSError:  # the other side is closed
             pass
@@ -117,7 +117,7 @@ def in_terminal(monkeypatch, width, height, encoding="utf-8"):
     def written():
         terminal.close()
         listener.join()
-        os.close(ours)
+        os.close(actual)
         return b"".join(heard).decode()
 
     return written

@@ -1,4 +1,4 @@
-"""Optimisers: each rule against its formula written out, what is left out, what is kept, rates by layer."""
+"""Optimizers: each rule against its formula, skipped updates, state, layer-wise learning rates."""
 
 import math
 
@@ -33,9 +33,9 @@ def parameters(seed=0):
 ROWS = {"blocks.0.mix.project.qkv.weight": ((1, 1, 1), 2)}
 
 
-def optimizer(given, spec="adamw", weight_decay=0.1, clip_grad_norm=0.0, **more):
+def optimizer(trained, spec="adamw", weight_decay=0.1, clip_grad_norm=0.0, **more):
     return Optimizer(
-        given,
+        trained,
         spec,
         betas=(0.9, 0.98),
         eps=1e-9,
@@ -46,32 +46,32 @@ def optimizer(given, spec="adamw", weight_decay=0.1, clip_grad_norm=0.0, **more)
     )
 
 
-def give_gradients(given, seed):
+def give_gradients(trained, seed):
     generator = torch.Generator().manual_seed(seed)
-    for p in given.values():
+    for p in trained.values():
         p.grad = torch.randn(p.shape, generator=generator, dtype=p.dtype)
 
 
-def copies(given):
-    return {name: nn.Parameter(p.detach().clone()) for name, p in given.items()}
+def copies(trained):
+    return {name: nn.Parameter(p.detach().clone()) for name, p in trained.items()}
 
 
 # -- the formulas, one parameter at a time -----------------------------------------------------------------------------
 
 
-def adamw_twin(w, g, n, state, rate, weight_decay, name):
+def adamw_reference(w, g, n, state, rate, weight_decay, name):
     m = state["m"] = 0.9 * state.get("m", 0) + 0.1 * g
     v = state["v"] = 0.98 * state.get("v", 0) + 0.02 * g * g
     return w - rate * weight_decay * w - rate * (m / (1 - 0.9**n)) / ((v / (1 - 0.98**n)).sqrt() + 1e-9)
 
 
-def sgd_twin(w, g, n, state, rate, weight_decay, name, momentum=0.9, nesterov=False):
+def sgd_reference(w, g, n, state, rate, weight_decay, name, momentum=0.9, nesterov=False):
     pull = g + weight_decay * w
     m = state["m"] = momentum * state.get("m", 0) + pull
     return w - rate * (pull + momentum * m if nesterov else m)
 
 
-def orthogonal_twin(x):
+def orthogonal_reference(x):
     """The five products on singular values, where they are a polynomial."""
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
     s = s / s.norm()
@@ -80,9 +80,9 @@ def orthogonal_twin(x):
     return u * s @ vt
 
 
-def muon_twin(w, g, n, state, rate, weight_decay, name, nesterov=True):
+def muon_reference(w, g, n, state, rate, weight_decay, name, nesterov=True):
     if "blocks" not in name or w.ndim != 2:
-        return adamw_twin(w, g, n, state, rate, weight_decay, name)
+        return adamw_reference(w, g, n, state, rate, weight_decay, name)
     m = state["m"] = 0.95 * state.get("m", torch.zeros_like(w)) + 0.05 * g
     ahead = 0.05 * g + 0.95 * m if nesterov else m
     step = torch.empty_like(w)
@@ -90,11 +90,11 @@ def muon_twin(w, g, n, state, rate, weight_decay, name, nesterov=True):
     if "qkv" in name:  # three groups of (query, key, value), two rows each
         kinds = [[group * 6 + kind * 2 + row for group in range(3) for row in range(2)] for kind in range(3)]
     for rows in kinds:
-        step[rows] = orthogonal_twin(ahead[rows]) * 0.2 * math.sqrt(max(len(rows), w.shape[1]))
+        step[rows] = orthogonal_reference(ahead[rows]) * 0.2 * math.sqrt(max(len(rows), w.shape[1]))
     return w - rate * weight_decay * w - rate * step
 
 
-def adafactor_twin(w, g, n, state, rate, weight_decay, name):
+def adafactor_reference(w, g, n, state, rate, weight_decay, name):
     keep = 1 - n**-0.8
     if w.ndim >= 2:
         row = state["row"] = keep * state.get("row", 0) + (1 - keep) * (g * g).mean(-1, keepdim=True)
@@ -108,14 +108,14 @@ def adafactor_twin(w, g, n, state, rate, weight_decay, name):
     return w - rate * weight_decay * w - alpha * u
 
 
-TWINS = {
-    "adamw": adamw_twin,
-    "muon": muon_twin,
-    "muon(nesterov=False)": lambda *a: muon_twin(*a, nesterov=False),
-    "adafactor": adafactor_twin,
-    "sgd": sgd_twin,
-    "sgd(nesterov=True)": lambda *a: sgd_twin(*a, nesterov=True),
-    "sgd(momentum=0)": lambda *a: sgd_twin(*a, momentum=0),
+REFERENCES = {
+    "adamw": adamw_reference,
+    "muon": muon_reference,
+    "muon(nesterov=False)": lambda *a: muon_reference(*a, nesterov=False),
+    "adafactor": adafactor_reference,
+    "sgd": sgd_reference,
+    "sgd(nesterov=True)": lambda *a: sgd_reference(*a, nesterov=True),
+    "sgd(momentum=0)": lambda *a: sgd_reference(*a, momentum=0),
 }
 
 
@@ -133,18 +133,20 @@ def test_without_a_fused_kernel_the_updates_are_the_same(spec, monkeypatch):
 
 
 def follows(make, spec, rate):
-    ours = parameters()
-    twins = {name: p.detach().clone() for name, p in ours.items()}
-    states = {name: {} for name in ours}
-    optimising = make(ours, spec)
+    actual = parameters()
+    references = {name: p.detach().clone() for name, p in actual.items()}
+    states = {name: {} for name in actual}
+    optimising = make(actual, spec)
     for n in (1, 2, 3):
-        give_gradients(ours, n)
-        for name, p in ours.items():
+        give_gradients(actual, n)
+        for name, p in actual.items():
             decay = 0.1 if p.ndim >= 2 else 0.0
-            twins[name] = TWINS[spec](twins[name], p.grad, n, states[name], rate / n, decay, name)
+            references[name] = REFERENCES[spec](references[name], p.grad, n, states[name], rate / n, decay, name)
         optimising.step(rate / n)
-        for name, p in ours.items():
-            torch.testing.assert_close(p.detach(), twins[name], rtol=2e-6, atol=1e-7, msg=lambda m, name=name: name + m)
+        for name, p in actual.items():
+            torch.testing.assert_close(
+                p.detach(), references[name], rtol=2e-6, atol=1e-7, msg=lambda m, name=name: name + m
+            )
             assert p.grad is None
 
 
@@ -158,36 +160,36 @@ def test_fused_and_written_out_forms_describe_themselves(monkeypatch):
 
 
 def test_fused_adamw_is_torchs_to_the_bit():
-    ours, twins = parameters(), parameters()
-    matrices, vectors = ([p for p in twins.values() if (p.ndim >= 2) is want] for want in (True, False))
+    actual, references = parameters(), parameters()
+    matrices, vectors = ([p for p in references.values() if (p.ndim >= 2) is want] for want in (True, False))
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     theirs = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    optimising = optimizer(ours, clip_grad_norm=1.0)
+    optimising = optimizer(actual, clip_grad_norm=1.0)
     for n in range(1, 4):
-        for given in (ours, twins):
-            give_gradients(given, n)
-        nn.utils.clip_grad_norm_(twins.values(), 1.0)
+        for trained in (actual, references):
+            give_gradients(trained, n)
+        nn.utils.clip_grad_norm_(references.values(), 1.0)
         for group in theirs.param_groups:
             group["lr"] = 0.1 / n
         optimising.step(0.1 / n)
         theirs.step()
-    assert all(torch.equal(p, q) for p, q in zip(ours.values(), twins.values(), strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(actual.values(), references.values(), strict=True))
 
 
 def test_adafactor_is_torchs():
-    ours, twins = parameters(), parameters()
+    actual, references = parameters(), parameters()
     optimising, theirs = (
-        optimizer(ours, "adafactor", weight_decay=0.0),
-        torch.optim.Adafactor(twins.values(), weight_decay=0.0),
+        optimizer(actual, "adafactor", weight_decay=0.0),
+        torch.optim.Adafactor(references.values(), weight_decay=0.0),
     )
     for n in range(1, 4):
-        for given in (ours, twins):
-            give_gradients(given, n)
+        for trained in (actual, references):
+            give_gradients(trained, n)
         theirs.param_groups[0]["lr"] = 0.02 * n
         optimising.step(0.02 * n)
         theirs.step()
-    for name, p in ours.items():
-        torch.testing.assert_close(p, twins[name], rtol=1e-6, atol=1e-7, msg=lambda m, name=name: name + m)
+    for name, p in actual.items():
+        torch.testing.assert_close(p, references[name], rtol=1e-6, atol=1e-7, msg=lambda m, name=name: name + m)
 
 
 def test_orthogonal_matrices_have_singular_values_near_one():
@@ -257,23 +259,23 @@ def test_an_update_whose_gradient_is_not_finite_leaves_all_as_it_was(spec, bad, 
     if not fused:
         monkeypatch.setattr(adamw, "has_fused", lambda device: False)
         monkeypatch.setattr(sgd, "has_fused", lambda device: False)
-    ours, twins = parameters(), parameters()
-    left_out, never_given = optimizer(ours, spec, clip_grad_norm=1.0), optimizer(twins, spec, clip_grad_norm=1.0)
+    actual, references = parameters(), parameters()
+    left_out, never_given = optimizer(actual, spec, clip_grad_norm=1.0), optimizer(references, spec, clip_grad_norm=1.0)
     for n in range(after):
-        for given, one in ((ours, left_out), (twins, never_given)):
-            give_gradients(given, n)
+        for trained, one in ((actual, left_out), (references, never_given)):
+            give_gradients(trained, n)
             assert float(one.step(0.1)[1]) == 0
-    give_gradients(ours, 7)
-    ours["blocks.1.feed.up.weight"].grad[2, 3] = bad
+    give_gradients(actual, 7)
+    actual["blocks.1.feed.up.weight"].grad[2, 3] = bad
     norm, lost = left_out.step(0.1)
     assert float(lost) == 1
     assert not math.isfinite(float(norm))
     for n in range(2):  # at once, and after one more update
-        assert all(torch.equal(ours[name], twins[name]) for name in ours)
+        assert all(torch.equal(actual[name], references[name]) for name in actual)
         there, here = left_out.tensors(), never_given.tensors()
         assert all(torch.equal(there[name], here[name]) for name in here)
-        for given, one in ((ours, left_out), (twins, never_given)):
-            give_gradients(given, 8 + n)
+        for trained, one in ((actual, left_out), (references, never_given)):
+            give_gradients(trained, 8 + n)
             one.step(0.1)
 
 
@@ -282,43 +284,45 @@ def test_an_update_whose_gradient_is_not_finite_leaves_all_as_it_was(spec, bad, 
 
 @pytest.mark.parametrize("spec", RULES)
 def test_state_written_into_a_new_optimizer_resumes_to_the_bit(spec):
-    ours = parameters()
-    first = optimizer(ours, spec)
+    actual = parameters()
+    first = optimizer(actual, spec)
     names = list(first.tensors())
     assert all(float(x.abs().sum()) == 0 for x in first.tensors().values())  # there from the start
     for n in range(3):
-        give_gradients(ours, n)
+        give_gradients(actual, n)
         first.step(0.1)
     assert list(first.tensors()) == names
-    again = copies(ours)
+    again = copies(actual)
     second = optimizer(again, spec)
     for name, x in second.tensors().items():
         x.copy_(first.tensors()[name])
-    for given, one in ((ours, first), (again, second)):
+    for trained, one in ((actual, first), (again, second)):
         for n in range(3):
-            give_gradients(given, 10 + n)
+            give_gradients(trained, 10 + n)
             one.step(0.1)
-    assert all(torch.equal(ours[name], again[name]) for name in ours)
+    assert all(torch.equal(actual[name], again[name]) for name in actual)
     assert all(torch.equal(x, second.tensors()[name]) for name, x in first.tensors().items())
 
 
 def test_state_is_named_after_its_parameter_and_a_tied_one_is_there_once():
     w = nn.Parameter(torch.zeros(3, 2))
-    given = {"embed.weight": w, "head.weight": w, "frozen": nn.Parameter(torch.zeros(2), requires_grad=False)}
-    assert list(optimizer(given).tensors()) == [f"moments/embed.weight/{x}" for x in ("step", "exp_avg", "exp_avg_sq")]
-    assert list(optimizer(given, "adafactor").tensors()) == [
+    trained = {"embed.weight": w, "head.weight": w, "frozen": nn.Parameter(torch.zeros(2), requires_grad=False)}
+    assert list(optimizer(trained).tensors()) == [
+        f"moments/embed.weight/{x}" for x in ("step", "exp_avg", "exp_avg_sq")
+    ]
+    assert list(optimizer(trained, "adafactor").tensors()) == [
         f"moments/embed.weight/{x}" for x in ("step", "row", "column")
     ]
 
 
 @pytest.mark.parametrize("spec", RULES)
 def test_a_parameter_without_a_gradient_stays(spec):
-    given = parameters()
-    was = given["embed.weight"].detach().clone()
-    give_gradients(given, 1)
-    given["embed.weight"].grad = None
-    optimizer(given, spec).step(0.1)
-    assert torch.equal(given["embed.weight"], was)
+    trained = parameters()
+    was = trained["embed.weight"].detach().clone()
+    give_gradients(trained, 1)
+    trained["embed.weight"].grad = None
+    optimizer(trained, spec).step(0.1)
+    assert torch.equal(trained["embed.weight"], was)
 
 
 # -- clipping and rates ------------------------------------------------------------------------------------------------
@@ -326,19 +330,19 @@ def test_a_parameter_without_a_gradient_stays(spec):
 
 @pytest.mark.parametrize("clip_grad_norm", [1.0, 100.0])
 def test_a_gradient_is_clipped_and_the_unclipped_norm_returned(clip_grad_norm):
-    given = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(1, 1))}
-    given["a"].grad, given["b"].grad = torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])
-    norm, lost = optimizer(given, "sgd(momentum=0)", clip_grad_norm=clip_grad_norm, weight_decay=0.0).step(1.0)
+    trained = {"a": nn.Parameter(torch.zeros(2)), "b": nn.Parameter(torch.zeros(1, 1))}
+    trained["a"].grad, trained["b"].grad = torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])
+    norm, lost = optimizer(trained, "sgd(momentum=0)", clip_grad_norm=clip_grad_norm, weight_decay=0.0).step(1.0)
     assert float(norm) == pytest.approx(13)
     assert float(lost) == 0
-    moved = torch.cat([given["a"], given["b"][0]]).detach().norm()
+    moved = torch.cat([trained["a"], trained["b"][0]]).detach().norm()
     assert float(moved) == pytest.approx(min(clip_grad_norm, 13.0), rel=1e-5)
 
 
 def test_norm_is_torchs():
-    given = parameters()
-    give_gradients(given, 0)
-    gradients = [p.grad for p in given.values()]
+    trained = parameters()
+    give_gradients(trained, 0)
+    gradients = [p.grad for p in trained.values()]
     assert torch.equal(total_norm(gradients), nn.utils.get_total_norm(gradients))
 
 
@@ -407,11 +411,11 @@ def test_what_a_part_spares_does_not_decay_and_is_no_matrix_for_muon():
 def test_layer_wise_decay_scales_the_first_step_of_each_layer(spec):
     moved = {}
     for layer_decay in (1.0, 0.5):
-        given = parameters()
-        was = {name: p.detach().clone() for name, p in given.items()}
-        give_gradients(given, 3)
-        optimizer(given, spec, weight_decay=0.0, layer_decay=layer_decay).step(0.01)
-        moved[layer_decay] = {name: p.detach() - was[name] for name, p in given.items()}
+        trained = parameters()
+        was = {name: p.detach().clone() for name, p in trained.items()}
+        give_gradients(trained, 3)
+        optimizer(trained, spec, weight_decay=0.0, layer_decay=layer_decay).step(0.01)
+        moved[layer_decay] = {name: p.detach() - was[name] for name, p in trained.items()}
     for name, factor in layer_factors(list(moved[1.0]), 0.5).items():
         torch.testing.assert_close(moved[0.5][name], factor * moved[1.0][name], rtol=1e-6, atol=1e-12)
 
@@ -423,13 +427,13 @@ RATES = {"adamw": 0.1, "muon": 0.3, "adafactor": 0.3, "sgd": 0.1}
 
 @pytest.mark.parametrize("spec", list(OPTIMIZERS))
 def test_a_convex_problem_is_solved(spec):
-    """Least squares with a weight inside a block, so that each rule has its own kind of parameter to move."""
+    """Least squares with a weight inside a block, so that each rule has its own kind of parameter."""
     torch.manual_seed(0)
     x, true = torch.randn(64, 6), torch.randn(6, 5)
-    given = {"blocks.0.weight": nn.Parameter(torch.randn(6, 5)), "bias": nn.Parameter(torch.ones(5))}
-    optimising = Optimizer(given, spec)
+    trained = {"blocks.0.weight": nn.Parameter(torch.randn(6, 5)), "bias": nn.Parameter(torch.ones(5))}
+    optimising = Optimizer(trained, spec)
     for n in range(300):
-        loss = (x @ given["blocks.0.weight"] + given["bias"] - x @ true).square().mean()
+        loss = (x @ trained["blocks.0.weight"] + trained["bias"] - x @ true).square().mean()
         loss.backward()
         optimising.step(RATES[spec] * (1 - n / 300))
     assert loss.item() < 1e-3
@@ -460,5 +464,5 @@ def test_a_small_transformer_learns_to_reverse(spec):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_sharded_updates_equal_plain_ones(ranks):
-    said = together(ranks, "tests.training.sharded_updates")
-    assert said.count("equal") == len(OPTIMIZERS)
+    message = together(ranks, "tests.training.sharded_updates")
+    assert message.count("equal") == len(OPTIMIZERS)

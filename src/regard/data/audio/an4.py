@@ -13,7 +13,7 @@ CMU Speech Group: the AN4 (census) database, 1991
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -26,8 +26,8 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
 from regard.data.audio.speech_batch import SpeechBatch, batch_by_frames, collate_speech, count_targets, spec_augment
+from regard.data.base import Dataset
 from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
-from regard.data.shards.token_shards import resolve_split
 from regard.data.text.labeled_text import fill_missing_splits
 from regard.tokens.frames import append_deltas, normalize_features
 
@@ -38,7 +38,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class AN4:
+class AN4(Dataset):
     """Settings of the dataset: batches and SpecAugment masks."""
 
     corpus: str = "an4"  # or the path of such a folder
@@ -51,15 +51,11 @@ class AN4:
     mel_width: int = 4  # largest width in features
     limit: int | None = None  # use only the first recordings of every split
 
-    def quick(self) -> AN4:
-        return replace(self, limit=16, batch_size=min(self.batch_size, 8))
+    quick_settings = {"limit": 16, "batch_size": 8}  # noqa: RUF012
 
     def splits(self) -> list[str]:
-        data_dir.find_dataset(self.corpus)
-        return sorted(SPLITS)
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
+        data_dir.find_dataset(self.corpus)  # raises if it is missing
+        return super().splits()
 
     @property
     def features(self) -> int:

@@ -12,7 +12,7 @@ masks (data.audio.speech_batch).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,8 +30,8 @@ from regard.data.audio.speech_batch import (
     count_targets,
     spec_augment,
 )
+from regard.data.base import Dataset
 from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
-from regard.data.shards.token_shards import resolve_split
 from regard.modalities.audio import AudioPreprocess, import_soundfile
 from regard.tokens.frames import resample
 
@@ -44,7 +44,7 @@ SPEEDS = (9, 10, 11)  # tenths of the original speed
 
 
 @dataclass(frozen=True)
-class SpokenDigits:
+class SpokenDigits(Dataset):
     """Settings of the dataset: strings of digits, perturbations and batches."""
 
     corpus: str = "fsdd"  # or the path of such a folder
@@ -70,21 +70,11 @@ class SpokenDigits:
                 "data.max_digits, data.train_strings, data.eval_strings and data.batch_size must be 1 or more"
             )
 
-    def quick(self) -> SpokenDigits:
-        return replace(
-            self,
-            train_strings=32,
-            eval_strings=12,
-            max_digits=min(self.max_digits, 3),
-            batch_size=min(self.batch_size, 8),
-        )
+    quick_settings = {"train_strings": 32, "eval_strings": 12, "max_digits": 3, "batch_size": 8}  # noqa: RUF012
 
     def splits(self) -> list[str]:
-        data_dir.find_dataset(self.corpus)
-        return sorted(SPLITS)
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
+        data_dir.find_dataset(self.corpus)  # raises if it is missing
+        return super().splits()
 
     @property
     def features(self) -> int:

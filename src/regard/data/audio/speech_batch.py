@@ -9,12 +9,14 @@ Park, Chan, Zhang, Chiu, Zoph, Cubuk, Le: SpecAugment. Interspeech 2019. arXiv:1
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from regard.core.shapes import Float, Int, Tensor
+from regard.data.base import TensorBatch
 from regard.data.ragged import round_up
 
 if TYPE_CHECKING:

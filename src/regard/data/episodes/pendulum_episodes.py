@@ -12,20 +12,17 @@ from disk: episodes are generated, always the same for a seed. Each split has it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
-from regard.data.batching import BatchStream, mix_seed
+from regard.data.base import Dataset, DatasetSplit, TensorBatch
+from regard.data.batching import RowBatches, mix_seed
 from regard.data.episodes import pendulum
-from regard.data.shards.token_shards import resolve_split
-from regard.data.shuffle import Shuffle
 
 SPLITS = ("train", "val", "test")
 # share of the episodes, range of heights (from, to), share of random actions
@@ -44,7 +41,7 @@ class EpisodeBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class PendulumEpisodes:
+class PendulumEpisodes(Dataset):
     """Settings of the dataset."""
 
     episodes: int = 1000  # training episodes; a tenth as many for validation and for test
@@ -62,16 +59,10 @@ class PendulumEpisodes:
         if self.torque_levels == 1:
             raise BadInput("data.torque_levels=1 leaves no choice; give 2 or more torques, or 0 for any")
 
-    def quick(self) -> PendulumEpisodes:
-        return replace(
-            self, episodes=20, context_length=min(self.context_length, 6), batch_size=min(self.batch_size, 8)
-        )
+    quick_settings = {"episodes": 20, "context_length": 6, "batch_size": 8}  # noqa: RUF012
 
-    def splits(self) -> list[str]:
-        return sorted(SPLITS)
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), "control")
+    def title(self) -> str:
+        return "control"
 
     def load(self, split: str) -> EpisodeSplit:
         """Generate the episodes of a split."""
@@ -94,7 +85,7 @@ class PendulumEpisodes:
         return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
-class EpisodeSplit:
+class EpisodeSplit(DatasetSplit[EpisodeBatch]):
     """Episodes of one length."""
 
     def __init__(
@@ -108,17 +99,15 @@ class EpisodeSplit:
     def __len__(self) -> int:
         return len(self.states)
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for x in (self.states, self.actions, self.rewards):
-            found.update(x.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return self.states, self.actions, self.rewards
 
-    def stream(self, seed: int) -> BatchStream[EpisodeBatch]:
-        """Return endless batches of windows, every window once per epoch."""
-        return BatchStream(
-            lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, lambda batch: batch.returns.numel()
-        )
+    def order(self, seed: int, epoch: int) -> RowBatches:
+        """Return every window once."""
+        return RowBatches(len(self) * self.windows, self.settings.batch_size, mix_seed(seed, epoch))
+
+    def count(self, batch: EpisodeBatch) -> int:
+        return batch.returns.numel()
 
     def eval_batches(self, rows: int) -> Iterator[EpisodeBatch]:
         """Yield every episode in consecutive windows."""
@@ -133,21 +122,6 @@ class EpisodeSplit:
         at = start[:, None] + torch.arange(self.settings.context_length)
         where = episode[:, None], at
         return EpisodeBatch(self.returns[where], self.states[where], self.actions[where], at)
-
-
-class _Epoch:
-    """Batches of one epoch; leftover windows are dropped."""
-
-    def __init__(self, episodes: EpisodeSplit, key: int) -> None:
-        self.batch_size = episodes.settings.batch_size
-        self.shuffle = Shuffle(len(episodes) * episodes.windows, key)
-
-    def __len__(self) -> int:
-        return max(1, self.shuffle.size // self.batch_size)
-
-    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        places = np.arange(i * self.batch_size, min((i + 1) * self.batch_size, self.shuffle.size))
-        return torch.from_numpy(self.shuffle(places))
 
 
 def _generate_episodes(episodes: int, levels: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -19,10 +19,9 @@ from __future__ import annotations
 import io
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +32,9 @@ from jaxtyping import UInt8
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
-from regard.data.batching import BatchStream, RowBatches, mix_seed
+from regard.data.base import Dataset, DatasetSplit
+from regard.data.batching import RowBatches, mix_seed
 from regard.data.images.image_shards import MEAN, STD, ImageBatch
-from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
 from regard.modalities.decode_image import describe_skipped, list_image_files, load_images, resize_center_crop
 
@@ -89,7 +88,7 @@ class LazyImageBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ImageDataset:
+class ImageDataset(Dataset):
     """Settings of the dataset."""
 
     path: str = "cifar10"  # mnist, fashion_mnist, cifar10; or a folder of images
@@ -157,9 +156,6 @@ class ImageDataset:
     def splits(self) -> list[str]:
         folder = data_dir.find_dataset(self.path)
         return sorted(SPLITS) if self.known else sorted(_split_folders(folder).keys() | {"val"})
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.path)
 
     def load(self, split: str) -> ImageSplit:
         part = self.split(split)
@@ -271,7 +267,7 @@ class ModelImageDataset(ImageDataset):
         return [*self.class_names]
 
 
-class ImageSplit:
+class ImageSplit(DatasetSplit[Any]):
     """The images of one split, all of one size, with their labels."""
 
     def __init__(
@@ -294,24 +290,16 @@ class ImageSplit:
             self._on_device[str(device)] = ImageBatch(self.pixels.to(device), self.labels.to(device))
         return self._on_device[str(device)]
 
-    def stream(self, seed: int) -> BatchStream[LazyImageBatch]:
+    def order(self, seed: int, epoch: int) -> RowBatches | RepeatedBatches:
         rows, repeats = self.settings.batch_size, self.settings.repeats
+        once = RowBatches(len(self), rows // repeats, mix_seed(seed, epoch))
+        return once if repeats == 1 else RepeatedBatches(once, repeats)
 
-        def order(epoch: int) -> RowBatches | RepeatedBatches:
-            once = RowBatches(len(self), rows // repeats, mix_seed(seed, epoch))
-            return once if repeats == 1 else RepeatedBatches(once, repeats)
+    def collate(self, rows: Int[Tensor, " B"]) -> LazyImageBatch:
+        return LazyImageBatch(rows, self)
 
-        return BatchStream(order, lambda indices: LazyImageBatch(indices, self), lambda batch: len(batch.indices))
-
-    def eval_batches(self, rows: int) -> Iterator[LazyImageBatch]:
-        for numbers in torch.arange(len(self)).split(rows):
-            yield LazyImageBatch(numbers, self)
-
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for x in (self.pixels, self.labels):
-            found.update(x.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return self.pixels, self.labels
 
 
 class RepeatedBatches:

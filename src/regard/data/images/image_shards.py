@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,10 +21,9 @@ from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import BatchStream, mix_seed
+from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.shards.index import ShardIndex
-from regard.data.shards.token_shards import find_shards, memory_map, resolve_split
-from regard.data.shuffle import Shuffle
+from regard.data.shards.token_shards import find_shards, memory_map
 from regard.modalities.decode_image import decode_image
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class ImageBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class ImageShards:
+class ImageShards(Dataset):
     """Settings of the dataset."""
 
     path: str = "pictures"  # a folder made by regard data pack --images, or the name of a dataset
@@ -60,8 +58,7 @@ class ImageShards:
     batch_size: int = 64  # rows per batch over all processes
     limit: int | None = None  # use only the first images of every split
 
-    def quick(self) -> ImageShards:
-        return replace(self, image_size=min(self.image_size, 32), batch_size=min(self.batch_size, 4), limit=16)
+    quick_settings = {"image_size": 32, "batch_size": 4, "limit": 16}  # noqa: RUF012
 
     @property
     def folder(self) -> Path:
@@ -96,22 +93,20 @@ class ImageShards:
     def splits(self) -> list[str]:
         return sorted(self.index().splits)
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.path)
-
     def load(self, split: str) -> ImageShardsSplit:
         """Open a split without reading it."""
         index = self.index()
-        return ImageShardsSplit(self, resolve_split(split, sorted(index.splits), self.path), index)
+        return ImageShardsSplit(self, self.split(split), index)
 
 
-class ImageShardsSplit:
+class ImageShardsSplit(DatasetSplit[ImageBatch]):
     """The images of one split: ``split[i]`` is the i-th packed record."""
 
     skipped: dict[Path, str] = {}  # noqa: RUF012  unreadable files were left out when packing
 
     def __init__(self, settings: ImageShards, split: str, index: ShardIndex) -> None:
         self.settings, self.split, self.index = settings, split, index
+        self.batch_size = settings.batch_size
         shards = index.part(split)
         self.files = [settings.folder / s.file for s in shards]
         self.records = [memory_map(settings.folder / s.file, "uint8", s.values) for s in shards]
@@ -149,15 +144,6 @@ class ImageShardsSplit:
                 f"{record.name} in {self.settings.path}: {error}; is a shard damaged? {_CHECK_HINT}"
             ) from None
 
-    def stream(self, seed: int) -> BatchStream[ImageBatch]:
-        return BatchStream(
-            lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, lambda batch: len(batch.labels)
-        )
-
-    def eval_batches(self, rows: int) -> Iterator[ImageBatch]:
-        for at in range(0, self.size, rows):
-            yield self.collate(torch.arange(at, min(at + rows, self.size)))
-
     def collate(self, rows: Int[Tensor, " B"]) -> ImageBatch:
         from PIL import ImageOps
 
@@ -172,21 +158,6 @@ class ImageShardsSplit:
 
     def fingerprint(self) -> str:
         return self.index.fingerprint(self.split)
-
-
-class _Epoch:
-    """Batches of one epoch; leftover images are dropped."""
-
-    def __init__(self, split: ImageShardsSplit, key: int) -> None:
-        self.rows, self.shuffle = split.settings.batch_size, Shuffle(len(split), key)
-
-    def __len__(self) -> int:
-        return max(1, self.shuffle.size // self.rows)
-
-    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        if not 0 <= i < len(self):
-            raise IndexError(i)
-        return torch.from_numpy(self.shuffle(np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))))
 
 
 _CHECK_HINT = "run regard data check"

@@ -17,15 +17,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
-from regard.data.batching import BatchStream, mix_seed
+from regard.data.base import Dataset, DatasetSplit, TensorBatch
+from regard.data.batching import mix_seed
 from regard.data.shards.index import DTYPES, ShardIndex
 from regard.data.shuffle import Shuffle
 
@@ -44,7 +45,7 @@ class TokenBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class TokenShards:
+class TokenShards(Dataset):
     """Settings of the dataset."""
 
     path: str = "shards"  # a folder made by regard data pack, or the name of a dataset
@@ -52,8 +53,7 @@ class TokenShards:
     batch_size: int = 16  # rows per batch over all processes
     limit: int | None = None  # use only the first rows of every split
 
-    def quick(self) -> TokenShards:
-        return replace(self, context_length=min(self.context_length, 64), batch_size=min(self.batch_size, 4), limit=16)
+    quick_settings = {"context_length": 64, "batch_size": 4, "limit": 16}  # noqa: RUF012
 
     @property
     def folder(self) -> Path:
@@ -68,13 +68,10 @@ class TokenShards:
     def splits(self) -> list[str]:
         return sorted(self.index().splits)
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.path)
-
     def load(self, split: str) -> TokenWindows:
         """Open a split without reading it."""
         index = self.index()
-        name = resolve_split(split, sorted(index.splits), self.path)
+        name = self.split(split)
         if problem := index.tokenizer_error(self.folder):
             raise BadInput(problem)
         shards = index.part(name)
@@ -91,7 +88,7 @@ class TokenShards:
     def document(self, split: str, number: int) -> np.ndarray:
         """Return the tokens of one document, with its end token."""
         index = self.index()
-        name = resolve_split(split, sorted(index.splits), self.path)
+        name = self.split(split)
         start = tokens = documents = 0  # start of the next document; totals of the shards so far
         for shard in index.part(name):
             ends = memory_map(self.folder / shard.ends, "<u8", shard.items)
@@ -110,7 +107,7 @@ class TokenShards:
     def bytes(self, split: str) -> int:
         """Return the length of a split's text in UTF-8 bytes, without document breaks, for bits per byte."""
         index = self.index()
-        name = resolve_split(split, sorted(index.splits), self.path)
+        name = self.split(split)
         return int(index.created.get("bytes", {}).get(name, 0))
 
     def build_tokenizer(self) -> Tokenizer:
@@ -119,7 +116,7 @@ class TokenShards:
         return Tokenizer.load(self.folder)
 
 
-class TokenWindows:
+class TokenWindows(DatasetSplit[TokenBatch]):
     """Rows over arrays of tokens that form one long text; the arrays may be memory maps."""
 
     def __init__(
@@ -165,8 +162,11 @@ class TokenWindows:
     def fingerprint(self) -> str:
         return self._fingerprint or self._read
 
-    def stream(self, seed: int) -> BatchStream[TokenBatch]:
-        return BatchStream(lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, count_predicted_tokens)
+    def order(self, seed: int, epoch: int) -> _Epoch:
+        return _Epoch(self, mix_seed(seed, epoch))
+
+    def count(self, batch: TokenBatch) -> int:
+        return count_predicted_tokens(batch)
 
     def eval_batches(self, tokens: int, max_rows: int | None = None, stride: int | None = None) -> Iterator[TokenBatch]:
         """Yield every token once, in order, about `tokens` tokens per batch.
@@ -264,15 +264,6 @@ def find_shards(path: str) -> Path:
         raise BadInput(
             f"there is no folder of shards '{path}', here or among the datasets; make one with regard data pack"
         ) from None
-
-
-def resolve_split(name: str, known: Sequence[str], where: str) -> str:
-    """Return the split with a name, or with a unique beginning of its name."""
-    found = [name] if name in known else [k for k in known if k.startswith(name)]
-    if len(found) != 1:
-        hint = f"which of {', '.join(found)}?" if found else did_you_mean(name, known)
-        raise UnknownName(f"{where} has no split '{name}'; {hint}")
-    return found[0]
 
 
 def memory_map(file: Path, dtype: str, values: int) -> np.ndarray:

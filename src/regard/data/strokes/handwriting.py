@@ -13,12 +13,11 @@ Learning through Probabilistic Program Induction. Science 2015; as strokes by Ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +25,8 @@ import torch
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
+from regard.data.base import Dataset, DatasetSplit, TensorBatch, resolve_split
 from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
-from regard.data.shards.token_shards import resolve_split
 from regard.data.strokes.pen_strokes import Character, HandwritingStyle, compose_line, read_omniglot, read_uji
 
 CORPORA = {"uji": read_uji, "omniglot": read_omniglot}
@@ -46,7 +45,7 @@ class StrokeBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class HandwritingLines:
+class HandwritingLines(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "uji"
@@ -70,14 +69,7 @@ class HandwritingLines:
                 f"data.spacing={self.spacing}, data.unit={self.unit}: spacing must be 0 or more, unit above 0"
             )
 
-    def quick(self) -> HandwritingLines:
-        return replace(
-            self,
-            lines_per_epoch=16,
-            batch_size=min(self.batch_size, 4),
-            max_length=min(self.max_length, 2),
-            min_length=1,
-        )
+    quick_settings = {"lines_per_epoch": 16, "batch_size": 4, "max_length": 2, "min_length": 1}  # noqa: RUF012
 
     @property
     def letters(self) -> str:
@@ -104,7 +96,7 @@ class HandwritingLines:
         )
 
 
-class HandwritingSplit:
+class HandwritingSplit(DatasetSplit[StrokeBatch]):
     """The lines of a split. Row epoch · lines + i is the i-th line of an epoch."""
 
     def __init__(self, settings: HandwritingLines, part: str) -> None:
@@ -131,11 +123,6 @@ class HandwritingSplit:
         """Return endless training batches, with new lines in every epoch."""
         count = lambda batch: int(batch.lengths.sum())  # noqa: E731
         return BatchStream(lambda epoch: _Epoch(self, seed, epoch), lambda rows: self.collate(rows, seed), count)
-
-    def eval_batches(self, rows: int) -> Iterator[StrokeBatch]:
-        """Yield every line of the first epoch once."""
-        for some in torch.arange(len(self)).split(rows):
-            yield self.collate(some)
 
     def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> StrokeBatch:
         made = [self.line(row, seed) for row in rows.tolist()]

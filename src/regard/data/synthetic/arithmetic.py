@@ -17,7 +17,7 @@ Kaiser, Sutskever 2016, arXiv:1511.08228; Price, Zaremba, Sutskever 2016 (aligne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
@@ -26,8 +26,8 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import BatchStream, mix_seed
-from regard.data.shards.token_shards import resolve_split
+from regard.data.base import Dataset, DatasetSplit
+from regard.data.batching import mix_seed
 from regard.data.shuffle import random_bits
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 
@@ -38,7 +38,7 @@ EVAL_EXAMPLES = 200  # evaluated sums of each length
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Dataset):
     """Settings of the dataset."""
 
     base: int = 2
@@ -66,20 +66,10 @@ class Arithmetic:
         if max(self.digits, *self.test_digits, 1) >= MAX_DIGITS:
             raise BadInput(f"numbers have at most {MAX_DIGITS - 1} digits")
 
-    def quick(self) -> Arithmetic:
-        return replace(
-            self,
-            digits=min(self.digits, 4),
-            batch_size=min(self.batch_size, 8),
-            batches_per_epoch=4,
-            test_digits=(4, 6),
-        )
+    quick_settings = {"digits": 4, "batch_size": 8, "batches_per_epoch": 4, "test_digits": (4, 6)}  # noqa: RUF012
 
-    def splits(self) -> list[str]:
-        return sorted(SPLITS)
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), "arithmetic")
+    def title(self) -> str:
+        return "arithmetic"
 
     def load(self, split: str) -> ArithmeticSplit:
         return ArithmeticSplit(self, self.split(split))
@@ -98,7 +88,7 @@ class Arithmetic:
         return torch.cat([FIRST_DIGIT + a, sign, FIRST_DIGIT + b, end], 1)
 
 
-class ArithmeticSplit:
+class ArithmeticSplit(DatasetSplit[PairBatch]):
     """The sums of one split."""
 
     def __init__(self, settings: Arithmetic, part: str) -> None:
@@ -112,8 +102,11 @@ class ArithmeticSplit:
             f"{self.key} {s.digits} {s.layout} {s.initial_digits} {s.digits_per_epoch}".encode(), digest_size=8
         ).hexdigest()
 
-    def stream(self, seed: int) -> BatchStream[PairBatch]:
-        return BatchStream(lambda epoch: _Epoch(self.settings, seed, epoch), self.collate, count_target_tokens)
+    def order(self, seed: int, epoch: int) -> _Epoch:
+        return _Epoch(self.settings, seed, epoch)
+
+    def count(self, batch: PairBatch) -> int:
+        return count_target_tokens(batch)
 
     def lengths(self) -> Sequence[int]:
         """Return the numbers of digits that are evaluated."""

@@ -11,11 +11,13 @@ distinct words than words.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from regard.core.shapes import Int, Tensor
+from regard.data.base import TensorBatch
 from regard.data.batching import BatchStream, TokenBatches
 from regard.data.ragged import RaggedTensor
 from regard.data.shards.token_shards import IGNORE_INDEX

@@ -24,15 +24,15 @@ Tjong Kim Sang, Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
+from regard.data.base import Dataset, DatasetSplit, TensorBatch, longest_first
 from regard.data.batching import BatchStream, TokenBatches
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
@@ -58,7 +58,7 @@ class ChunkingBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class ChunkingSeq2Seq:
+class ChunkingSeq2Seq(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "conll2000"  # name of a dataset, or path of a file or folder, see tagged_sentences
@@ -71,8 +71,7 @@ class ChunkingSeq2Seq:
     pad_to_multiple_of: int = 8  # of padded lengths
     limit: int | None = None  # use only the first sentences of every split
 
-    def quick(self) -> ChunkingSeq2Seq:
-        return replace(self, limit=24, vocab_size=min(self.vocab_size, 400), batch_tokens=min(self.batch_tokens, 512))
+    quick_settings = {"limit": 24, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         return self._tagged(self.column).splits()
@@ -232,7 +231,7 @@ def _gold_decision(parser: BracketParser, tags: Sequence[str]) -> int:
     return OPEN + parser.symbols.kinds.index(name)
 
 
-class ChunkingSplit:
+class ChunkingSplit(DatasetSplit[ChunkingBatch]):
     """One split as token ids."""
 
     def __init__(
@@ -264,11 +263,8 @@ class ChunkingSplit:
         longest = torch.maximum(self.source.lengths, self.target.lengths)
         return (longest <= self.settings.max_length).nonzero()[:, 0]
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for side in (self.source, self.target, self.outside, self.inside):
-            found.update(side.values.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return (side.values for side in (self.source, self.target, self.outside, self.inside))
 
     def collate(self, rows: Int[Tensor, " B"]) -> ChunkingBatch:
         pad, multiple = self.tokenizer.pad, self.settings.pad_to_multiple_of
@@ -292,12 +288,8 @@ class ChunkingSplit:
 
     def eval_batches(self, tokens: int) -> Iterator[ChunkingBatch]:
         """Yield every row once, longest first."""
-        order = torch.sort(self.target.lengths, descending=True, stable=True).indices
-        at = 0
-        while at < len(order):
-            rows = max(1, tokens // int(self.target.lengths[order[at]]))
-            yield self.collate(order[at : at + rows])
-            at += rows
+        for rows in longest_first(self.target.lengths, tokens):
+            yield self.collate(rows)
 
 
 def count_decisions(batch: ChunkingBatch) -> int:

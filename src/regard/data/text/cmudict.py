@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,8 +28,8 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.data import data_dir
+from regard.data.base import Dataset
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
 from regard.data.text.parallel_corpus import EncodedPairs, encode_lines, read_lines
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CMUDict:
+class CMUDict(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "cmudict"  # name of a dataset, or path of a folder
@@ -59,14 +59,10 @@ class CMUDict:
     pad_to_multiple_of: int = 4  # of padded lengths
     limit: int | None = None  # use only the first words of every split
 
-    def quick(self) -> CMUDict:
-        return replace(self, limit=128, batch_tokens=min(self.batch_tokens, 512))
+    quick_settings = {"limit": 128, "batch_tokens": 512}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         return sorted(_files(data_dir.find_dataset(self.corpus)))
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Entry]:
         """Return the words of a split with their pronunciations; joined words if words_per_row > 1."""

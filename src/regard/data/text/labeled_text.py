@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -28,9 +27,8 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.base import Dataset, TensorBatch, TokenizedSplit, longest_first
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
 from regard.data.text.corpora import tatoeba_sentences
 from regard.data.text.parallel_corpus import read_lines
@@ -66,7 +64,7 @@ class TextBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class LabeledText:
+class LabeledText(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "sst2"  # name of a dataset, or path of a file or folder
@@ -79,20 +77,10 @@ class LabeledText:
     fold: int = 0  # which tenths are for validation and test, if the data have no such splits
     limit: int | None = None  # use only the first rows of every split
 
-    def quick(self) -> LabeledText:
-        return replace(
-            self,
-            limit=64,
-            max_length=min(self.max_length, 32),
-            batch_size=min(self.batch_size, 8),
-            vocab_size=min(self.vocab_size, 400),
-        )
+    quick_settings = {"limit": 64, "max_length": 32, "batch_size": 8, "vocab_size": 400}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         return sorted(_read_splits(self.corpus, self.columns, self.fold))
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Row]:
         """Return the rows of a split: text, optional second text, label."""
@@ -122,7 +110,7 @@ class LabeledText:
         )
 
 
-class LabeledTextSplit:
+class LabeledTextSplit(TokenizedSplit[TextBatch]):
     """One split as token ids."""
 
     def __init__(
@@ -130,7 +118,7 @@ class LabeledTextSplit:
     ) -> None:
         if not rows:
             raise BadInput(f"{where}: there are no rows")
-        self.tokenizer, self.max_length, self.many = tokenizer, length, many
+        self.tokenizer, self.max_length, self.batch_size = tokenizer, length, many
         encoded = [tokenizer.encode([row[n] for row in rows]) for n in range(len(rows[0]) - 1)]
         rows_of = [encode_pair(tokenizer, ids, length) for ids in zip(*encoded, strict=True)]
         self.cut = sum(sum(map(len, ids)) > length - len(ids) - 1 for ids in zip(*encoded, strict=True))
@@ -141,32 +129,18 @@ class LabeledTextSplit:
                 raise BadInput(f"{where}: the label {row[-1]!r} is not in the training split ({', '.join(labels)})")
         self.labels = torch.tensor([number[row[-1]] for row in rows])
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for part in (self.tokens.values, self.tokens.lengths, self.labels):
-            found.update(part.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return self.tokens.values, self.tokens.lengths, self.labels
 
     def collate(self, rows: Int[Tensor, " B"]) -> TextBatch:
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         tokens, segments = (x[:, : self.max_length] for x in (tokens, self.segments.pad(rows, 0, 8)[0]))
         return TextBatch(tokens, segments, lengths, self.labels[rows])
 
-    def stream(self, seed: int) -> BatchStream[TextBatch]:
-        order = lambda epoch: LengthBucketedBatches(self.tokens.lengths, self.many, mix_seed(seed, epoch))  # noqa: E731
-        return BatchStream(order, self.collate, lambda batch: len(batch.labels))
-
     def eval_batches(self, tokens: int) -> Iterator[TextBatch]:
         """Yield every row once, longest first."""
-        order = torch.sort(self.tokens.lengths, descending=True, stable=True).indices
-        at = 0
-        while at < len(order):
-            rows = max(1, tokens // int(self.tokens.lengths[order[at]]))
-            yield self.collate(order[at : at + rows])
-            at += rows
+        for rows in longest_first(self.tokens.lengths, tokens):
+            yield self.collate(rows)
 
 
 def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], limit: int) -> tuple[list[int], list[int]]:

@@ -16,10 +16,9 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +26,9 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import BatchStream, RowBatches, mix_seed
-from regard.data.shards.token_shards import IGNORE_INDEX, count_targets, resolve_split
+from regard.data.base import Dataset, DatasetSplit
+from regard.data.batching import RowBatches, mix_seed
+from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
 from regard.data.text.corpora import Document, get_corpus
 from regard.data.text.token_masking import MaskedBatch, bits_to_range, bits_to_unit, keyed_random_bits, mask_tokens
 
@@ -41,7 +41,7 @@ ENCODE_SENTENCES = 10_000  # sentences encoded at a time
 
 
 @dataclass(frozen=True)
-class NextSentencePairs:
+class NextSentencePairs(Dataset):
     """Settings of the dataset."""
 
     corpora: tuple[str, ...] = ("brown", "ptb", "bbc", "tatoeba")  # names (corpora.py) or paths
@@ -51,14 +51,7 @@ class NextSentencePairs:
     lowercase: bool = True
     limit: int | None = None  # use only the first documents of every corpus
 
-    def quick(self) -> NextSentencePairs:
-        return replace(
-            self,
-            max_length=min(self.max_length, 32),
-            batch_size=min(self.batch_size, 4),
-            vocab_size=min(self.vocab_size, 400),
-            limit=8,
-        )
+    quick_settings = {"max_length": 32, "batch_size": 4, "vocab_size": 400, "limit": 8}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         """Return the splits that every corpus has."""
@@ -66,8 +59,8 @@ class NextSentencePairs:
             raise BadInput("data.corpora is empty: give data.corpora=brown,ptb or the path of a text file")
         return sorted(set.intersection(*(set(get_corpus(name).parts) for name in self.corpora)))
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), ", ".join(self.corpora))
+    def title(self) -> str:
+        return ", ".join(self.corpora)
 
     def read(self, split: str) -> list[list[Document]]:
         """Return the documents of a split, corpus by corpus."""
@@ -90,7 +83,7 @@ class NextSentencePairs:
         return NextSentenceSplit(tokenizer, self.read(split), follow, self.max_length, self.batch_size, capacity)
 
 
-class NextSentenceSplit:
+class NextSentenceSplit(DatasetSplit[MaskedBatch]):
     """One split as token ids: sentences end to end, their starts, and the document and corpus of each."""
 
     def __init__(
@@ -141,11 +134,8 @@ class NextSentenceSplit:
         """Return the number of sentences."""
         return len(self.starts) - 1
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for part in (self.tokens, self.starts, self.begin, self.first):
-            found.update(np.ascontiguousarray(part).data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[np.ndarray]:
+        return self.tokens, self.starts, self.begin, self.first
 
     @cached_property
     def special(self) -> np.ndarray:
@@ -171,8 +161,11 @@ class NextSentenceSplit:
             at = ahead[at]
         return torch.tensor(found)
 
-    def stream(self, seed: int) -> BatchStream[MaskedBatch]:
-        return BatchStream(lambda epoch: _Epoch(self, mix_seed(seed, epoch)), self.collate, count_masked)
+    def order(self, seed: int, epoch: int) -> _Epoch:
+        return _Epoch(self, mix_seed(seed, epoch))
+
+    def count(self, batch: MaskedBatch) -> int:
+        return count_masked(batch)
 
     def eval_batches(self, rows: int, most: int | None = None) -> Iterator[MaskedBatch]:
         """Yield every sentence once, in order, with fixed masks; with `most`, only that many rows, spread evenly."""

@@ -14,19 +14,19 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
+from regard.data.base import Dataset, DatasetSplit, TensorBatch, longest_first
 from regard.data.batching import BatchStream, TokenBatches
 from regard.data.ragged import RaggedTensor, round_up
-from regard.data.shards.token_shards import resolve_split
 from regard.data.text import moses
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PairBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class ParallelCorpus:
+class ParallelCorpus(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "multi30k"  # name of a dataset, or path of a folder
@@ -58,15 +58,14 @@ class ParallelCorpus:
     pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
     limit: int | None = None  # use only the first pairs of every split
 
-    def quick(self) -> ParallelCorpus:
-        return replace(self, limit=64, vocab_size=min(self.vocab_size, 400), batch_tokens=min(self.batch_tokens, 512))
+    quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         """Return the splits of this language pair."""
         return sorted(_splits(data_dir.find_dataset(self.corpus), self.source, self.target))
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), f"{self.corpus} {self.source}-{self.target}")
+    def title(self) -> str:
+        return f"{self.corpus} {self.source}-{self.target}"
 
     def read(self, split: str) -> tuple[list[str], list[str]]:
         """Return the raw lines of a split, source and target."""
@@ -116,7 +115,7 @@ class PairBatchSettings(Protocol):
         ...
 
 
-class EncodedPairs:
+class EncodedPairs(DatasetSplit[PairBatch]):
     """Pairs as token ids, and their batches."""
 
     settings: PairBatchSettings
@@ -154,12 +153,8 @@ class EncodedPairs:
     def eval_batches(self, tokens: int) -> Iterator[PairBatch]:
         """Yield every row once, longest first."""
         longest = torch.maximum(self.source.lengths, self.target.lengths)
-        order = torch.sort(longest, descending=True, stable=True).indices
-        at = 0
-        while at < len(order):
-            rows = max(1, tokens // round_up(int(longest[order[at]]), self.settings.pad_to_multiple_of))
-            yield self.collate(order[at : at + rows])
-            at += rows
+        for rows in longest_first(longest, tokens, self.settings.pad_to_multiple_of):
+            yield self.collate(rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,20 +21,18 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.base import Dataset, TensorBatch, TokenizedSplit
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import resolve_split
 from regard.data.text.labeled_text import fill_missing_splits
 from regard.data.text.parallel_corpus import read_lines
 from regard.data.text.tagged_sentences import encode_words
@@ -69,7 +67,7 @@ class QABatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "babi"  # name of a dataset, or path of a file or folder
@@ -81,21 +79,10 @@ class QuestionAnswering:
     lowercase: bool = True
     limit: int | None = None  # use only the first questions of every split
 
-    def quick(self) -> QuestionAnswering:
-        return replace(
-            self,
-            limit=32,
-            size="1k",
-            max_length=min(self.max_length, 64),
-            batch_size=min(self.batch_size, 4),
-            vocab_size=300,
-        )
+    quick_settings = {"limit": 32, "size": "1k", "max_length": 64, "batch_size": 4, "vocab_size": 300}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         return sorted(_read_splits(self.corpus, self.tasks, self.size))
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Question]:
         """Return the questions of a split."""
@@ -113,42 +100,26 @@ class QuestionAnswering:
         return QASplit(tokenizer, self.read(split), self.max_length, self.batch_size)
 
 
-class QASplit:
+class QASplit(TokenizedSplit[QABatch]):
     """One split as token ids: for each question the window of its text that contains the answer."""
 
     def __init__(self, tokenizer: Tokenizer, questions: Sequence[Question], length: int, many: int) -> None:
         if not questions:
             raise BadInput("there is no question to answer")
-        self.tokenizer, self.max_length, self.many, self.questions = tokenizer, length, many, questions
+        self.tokenizer, self.max_length, self.batch_size, self.questions = tokenizer, length, many, questions
         found = encode_windows(tokenizer, [(q.question, q.context) for q in questions], length)
         chosen_rows = [_window_with_answer(windows_of, q) for windows_of, q in zip(found, questions, strict=True)]
         self.tokens = RaggedTensor.from_rows([window.tokens for window, *_ in chosen_rows])
         self.segments = RaggedTensor.from_rows([window.segments for window, *_ in chosen_rows])
         self.places = torch.tensor([places for _, *places in chosen_rows])
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for part in (self.tokens.values, self.tokens.lengths, self.places):
-            found.update(part.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return self.tokens.values, self.tokens.lengths, self.places
 
     def collate(self, rows: Int[Tensor, " B"]) -> QABatch:
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         segments = self.segments.pad(rows, 0, 8)[0]
         return QABatch(tokens[:, : self.max_length], segments[:, : self.max_length], lengths, *self.places[rows].T)
-
-    def stream(self, seed: int) -> BatchStream[QABatch]:
-        order = lambda epoch: LengthBucketedBatches(self.tokens.lengths, self.many, mix_seed(seed, epoch))  # noqa: E731
-        return BatchStream(order, self.collate, lambda batch: len(batch.start_positions))
-
-    def eval_batches(self, tokens: int) -> Iterator[QABatch]:
-        """Yield every question once, in order."""
-        some = max(1, tokens // self.max_length)
-        for at in range(0, len(self), some):
-            yield self.collate(torch.arange(at, min(at + some, len(self))))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
+from regard.data.base import TensorBatch
 from regard.data.batching import BatchStream, mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import random_bits

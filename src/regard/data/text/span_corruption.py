@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,9 +29,10 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
+from regard.data.base import Dataset
 from regard.data.batching import BatchOrder, BatchStream, mix_seed
 from regard.data.ragged import round_up
-from regard.data.shards.token_shards import TokenShards, TokenWindows, find_shards, resolve_split
+from regard.data.shards.token_shards import TokenShards, TokenWindows, find_shards
 from regard.data.shuffle import GOLDEN_GAMMA, splitmix64
 from regard.data.text.corpora import get_corpus
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
@@ -45,7 +46,7 @@ EPOCH_STRIDE = 2**40  # a window is identified by epoch · EPOCH_STRIDE + its fi
 
 
 @dataclass(frozen=True)
-class SpanCorruption:
+class SpanCorruption(Dataset):
     """Settings of the dataset."""
 
     texts: tuple[str, ...] = ("bbc", "brown")  # corpora, files, text tasks; or one folder of shards
@@ -58,11 +59,7 @@ class SpanCorruption:
     sentinels: int = 100
     limit: int | None = None  # use only the first rows of every split, from as many documents of each text
 
-    def quick(self) -> SpanCorruption:
-        small: dict[str, Any] = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
-        return replace(
-            self, context_length=min(self.context_length, 40), batch_size=min(self.batch_size, 4), limit=24, **small
-        )
+    quick_settings = {"context_length": 40, "batch_size": 4, "limit": 24, "vocab_size": 400, "sentinels": 20}  # noqa: RUF012
 
     def shards(self) -> TokenShards | None:
         """Return the token shards, if the text is a folder of shards."""
@@ -80,8 +77,8 @@ class SpanCorruption:
             raise BadInput("data.texts is empty; name a corpus, a file, a text task or a folder of shards")
         return sorted(set.intersection(*(set(_splits(name)) for name in self.texts)))
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), ", ".join(self.texts))
+    def title(self) -> str:
+        return ", ".join(self.texts)
 
     def read(self, split: str) -> list[str]:
         """Return the documents of a split."""

@@ -15,20 +15,17 @@ Tjong Kim Sang, Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.base import Dataset, TensorBatch, TokenizedSplit
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import IGNORE_INDEX, count_targets, resolve_split
+from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
 from regard.data.text.labeled_text import fill_missing_splits
 from regard.data.text.parallel_corpus import read_lines
 from regard.data.text.text_file import TextFile
@@ -49,7 +46,7 @@ class TagBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class TaggedSentences:
+class TaggedSentences(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "conll2000"  # name of a dataset, or path of a file or folder
@@ -60,20 +57,10 @@ class TaggedSentences:
     lowercase: bool = True
     limit: int | None = None  # use only the first sentences of every split
 
-    def quick(self) -> TaggedSentences:
-        return replace(
-            self,
-            limit=32,
-            max_length=min(self.max_length, 32),
-            batch_size=min(self.batch_size, 4),
-            vocab_size=min(self.vocab_size, 400),
-        )
+    quick_settings = {"limit": 32, "max_length": 32, "batch_size": 4, "vocab_size": 400}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         return sorted(_read_splits(self.corpus, self.column))
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> list[Sentence]:
         """Return the sentences of a split: words and tags."""
@@ -95,7 +82,7 @@ class TaggedSentences:
         return TaggedSentencesSplit(tokenizer, self.read(split), self.labels(), self.max_length, self.batch_size)
 
 
-class TaggedSentencesSplit:
+class TaggedSentencesSplit(TokenizedSplit[TagBatch]):
     """One split as token ids. Tags that the training split lacks are ignored by the loss."""
 
     def __init__(
@@ -103,7 +90,7 @@ class TaggedSentencesSplit:
     ) -> None:
         if not sentences:
             raise BadInput("there is no sentence to tag")
-        self.tokenizer, self.max_length, self.many, self.sentences = tokenizer, length, many, sentences
+        self.tokenizer, self.max_length, self.batch_size, self.sentences = tokenizer, length, many, sentences
         number = {tag: n for n, tag in enumerate(tags)}
         rows, targets = [], []
         for (_, true), cut in zip(
@@ -119,29 +106,16 @@ class TaggedSentencesSplit:
                 targets.append(row_targets)
         self.tokens, self.targets = RaggedTensor.from_rows(rows), RaggedTensor.from_rows(targets)
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+    def contents(self) -> Iterable[Tensor]:
+        return self.tokens.values, self.tokens.lengths, self.targets.values
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for part in (self.tokens.values, self.tokens.lengths, self.targets.values):
-            found.update(part.numpy().data)
-        return found.hexdigest()
+    def count(self, batch: TagBatch) -> int:
+        return count_targets(batch.targets)
 
     def collate(self, rows: Int[Tensor, " B"]) -> TagBatch:
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         targets = self.targets.pad(rows, IGNORE_INDEX, 8)[0]
         return TagBatch(tokens[:, : self.max_length], lengths, targets[:, : self.max_length])
-
-    def stream(self, seed: int) -> BatchStream[TagBatch]:
-        order = lambda epoch: LengthBucketedBatches(self.tokens.lengths, self.many, mix_seed(seed, epoch))  # noqa: E731
-        return BatchStream(order, self.collate, lambda batch: count_targets(batch.targets))
-
-    def eval_batches(self, tokens: int) -> Iterator[TagBatch]:
-        """Yield every row once, in order."""
-        some = max(1, tokens // self.max_length)
-        for at in range(0, len(self), some):
-            yield self.collate(torch.arange(at, min(at + some, len(self))))
 
 
 EncodedRows = list[tuple[list[int], list[int]]]  # rows of tokens, each with the positions of the words' first pieces

@@ -13,11 +13,10 @@ Raffel et al. 2020 (T5; examples-proportional mixing and its temperature, sectio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -26,9 +25,9 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
+from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import BatchStream, TokenBatches, mix_seed
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import resolve_split
 from regard.data.shuffle import Shuffle
 from regard.data.text.parallel_corpus import EncodedPairs, PairBatch, collate_pairs, count_target_tokens
 from regard.data.text.text_tasks import Example, TextTask, read_examples
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TaskMixture:
+class TaskMixture(Dataset):
     """Settings of the mixture."""
 
     tasks: tuple[str, ...] = ("translate", "sentiment", "summarize")  # specs of text tasks
@@ -54,11 +53,14 @@ class TaskMixture:
     pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
     limit: int | None = None  # use only the first examples of every split of every task
 
-    def quick(self) -> TaskMixture:
-        small: dict[str, Any] = {"vocab_size": min(self.vocab_size, 400), "sentinels": min(self.sentinels, 20)}
-        return replace(
-            self, limit=12, batch_tokens=min(self.batch_tokens, 1024), max_length=96, max_target_length=24, **small
-        )
+    quick_settings = {  # noqa: RUF012
+        "limit": 12,
+        "batch_tokens": 1024,
+        "max_length": 96,
+        "max_target_length": 24,
+        "vocab_size": 400,
+        "sentinels": 20,
+    }
 
     def parts(self) -> list[TextTask]:
         """Return the tasks."""
@@ -75,8 +77,8 @@ class TaskMixture:
         """Return the splits that all tasks have."""
         return sorted(set.intersection(*(set(task.splits()) for task in self.parts())))
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), "the mixture")
+    def title(self) -> str:
+        return "the mixture"
 
     def build_tokenizer(self) -> Tokenizer:
         """Train a tokenizer on all training splits: prefixes, inputs and outputs."""
@@ -131,7 +133,7 @@ class TaskSplit(EncodedPairs):
         return [e.references for e in self.examples]
 
 
-class TaskMixtureSplit:
+class TaskMixtureSplit(DatasetSplit[PairBatch]):
     """One split of all tasks; row numbers run through them one after another."""
 
     def __init__(self, settings: TaskMixture, tasks: Sequence[TaskSplit], tokenizer: Tokenizer) -> None:
@@ -167,12 +169,8 @@ class TaskMixtureSplit:
             count_target_tokens,
         )
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for side in self.sides:
-            found.update(side.values.numpy().data)
-            found.update(side.lengths.numpy().data)
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor]:
+        return (x for side in self.sides for x in (side.values, side.lengths))
 
     def card(self) -> str:
         """Return one line about the tasks and their shares."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from regard.core.errors import BadInput
 from regard.data import data_dir
-from regard.data.shards.token_shards import TokenWindows, resolve_split
+from regard.data.base import Dataset
+from regard.data.shards.token_shards import TokenWindows
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -28,7 +29,7 @@ ENCODE_CHARACTERS = 2**20  # characters encoded at a time
 
 
 @dataclass(frozen=True)
-class TextFile:
+class TextFile(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "tinyshakespeare"  # name of a dataset, or path of a folder or file
@@ -39,14 +40,7 @@ class TextFile:
     val_fraction: float = 0.1  # share of a single file, at its end
     limit: int | None = None  # use only the first rows of every split
 
-    def quick(self) -> TextFile:
-        return replace(
-            self,
-            context_length=min(self.context_length, 32),
-            batch_size=min(self.batch_size, 4),
-            vocab_size=min(self.vocab_size, 400),
-            limit=64,
-        )
+    quick_settings = {"context_length": 32, "batch_size": 4, "vocab_size": 400, "limit": 64}  # noqa: RUF012
 
     def files(self) -> dict[str, Path]:
         """Return the file of each split; a single file as "all"."""
@@ -65,9 +59,6 @@ class TextFile:
     def splits(self) -> list[str]:
         found = self.files()
         return ["train", "val"] if "all" in found else sorted(found)
-
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), self.corpus)
 
     def read(self, split: str) -> str:
         """Return the text of a split."""

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from regard.core.errors import BadInput
 from regard.data import data_dir
-from regard.data.shards.token_shards import resolve_split
+from regard.data.base import resolve_split
 from regard.data.text.cmudict import read_entries
 from regard.data.text.labeled_text import LabeledText
 from regard.data.text.parallel_corpus import ParallelCorpus, read_lines

@@ -15,12 +15,12 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, section 3.1 a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from regard.core.shapes import Int, Tensor
+from regard.data.base import TensorBatch
 from regard.data.shards.token_shards import IGNORE_INDEX
 from regard.data.shuffle import GOLDEN_GAMMA, splitmix64
 

@@ -16,7 +16,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -27,8 +27,8 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.data import data_dir
+from regard.data.base import Dataset
 from regard.data.ragged import RaggedTensor
-from regard.data.shards.token_shards import resolve_split
 from regard.data.text.text_file import TextFile
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class WordSentences:
+class WordSentences(Dataset):
     """Settings of the dataset."""
 
     corpora: tuple[str, ...] = ("brown", "ptb", "tatoeba", "bbc")
@@ -50,14 +50,7 @@ class WordSentences:
     max_length: int = 200  # words; longer sentences are split
     limit: int | None = None  # use only the first sentences of every split of every corpus
 
-    def quick(self) -> WordSentences:
-        return replace(
-            self,
-            vocab_size=min(self.vocab_size, 400),
-            batch_tokens=min(self.batch_tokens, 256),
-            max_length=32,
-            limit=200,
-        )
+    quick_settings = {"vocab_size": 400, "batch_tokens": 256, "max_length": 32, "limit": 200}  # noqa: RUF012
 
     def splits(self) -> list[str]:
         """Return the splits that all corpora have."""
@@ -67,8 +60,8 @@ class WordSentences:
                 data_dir.find_dataset(FOLDERS.get(name, name))  # raises if it is missing
         return [part for part in SPLITS if all(part in each for each in found)]
 
-    def split(self, name: str) -> str:
-        return resolve_split(name, self.splits(), ", ".join(self.corpora))
+    def title(self) -> str:
+        return ", ".join(self.corpora)
 
     def read(self, split: str) -> list[Words]:
         """Return the sentences of a split, corpus after corpus; cached."""

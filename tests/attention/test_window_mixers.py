@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.attention.capture.watch import watch
-from regard.blocks.shifted_window import CosineWindowAttention, WindowAttention
+from regard.attention.window_attention import CosineWindowAttention, WindowAttention
 from regard.core.errors import RegardError
 from regard.positions.bias.continuous import ContinuousWindowBias
 from regard.positions.bias.window import TableWindowBias
@@ -138,7 +138,7 @@ def test_attention_of_other_kinds_and_dropout_are_taken():
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():
-    with pytest.raises(RegardError, match="5 heads must divide the width 12"):
+    with pytest.raises(RegardError, match="width 12 is not divisible by 5 heads"):
         WindowAttention(12, 5, TableWindowBias(5, 4))
 
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from regard.attention.window_attention import padded_size, shift_regions, window_partition, window_reverse
 from regard.tokens.patch_merging import PatchMerging, PatchMergingV2, space_to_depth
-from regard.tokens.windows import padded_size, shift_regions, window_partition, window_reverse
 
 GRIDS = [((6, 9), (3, 3)), ((4, 10), (2, 5)), ((5, 7), (5, 7)), ((3, 8), (1, 4))]
 CPU = torch.device("cpu")

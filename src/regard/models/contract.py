@@ -1,0 +1,74 @@
+"""What a model offers besides `forward`: every attribute that other packages read off a model, with its default.
+
+    attribute             who reads it                                 what it says
+    config                weights, cost, catalogue                     the frozen Config that rebuilds the model
+    forward_methods       training (compile, FSDP)                     methods besides `forward` that compute
+    no_weight_decay       training (optimizers)                        parameters and submodules without weight decay
+    num_prefix_tokens     interpret, cost                              tokens before the grid's (class token, registers)
+    can_pack              tasks (embedding)                            texts may be concatenated instead of padded
+    encodes_source_once   tasks (reinforce)                            several targets of a source share its encoding
+
+Image models add what users of timm look for: `forward_features`, `num_features`, `reset_classifier`, and `pooled`,
+`grid`, `features` for heads of one's own. A model of one's own derives from `ModelContract` or `ImageModel` and
+overrides what differs; tests/models/test_contract.py checks every registered model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Tensor
+
+
+class ModelContract(nn.Module):
+    """The attributes that other packages read off a model."""
+
+    config: Any
+    forward_methods: ClassVar[tuple[str, ...]] = ()
+    no_weight_decay: ClassVar[tuple[str, ...]] = ()
+    num_prefix_tokens: int = 0
+    encodes_source_once: ClassVar[bool] = False
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether texts may be concatenated without padding between them (`hidden_packed`)."""
+        return False
+
+
+class ImageModel(ModelContract):
+    """A model over images with an optional classifier `head`."""
+
+    forward_methods: ClassVar[tuple[str, ...]] = ("pooled", "grid", "features", "forward_features")
+    heads_of: ClassVar[tuple[str, ...]] = ("head",)  # the classifiers that `reset_classifier` replaces
+
+    @property
+    def num_features(self) -> int:
+        """Width of the vector that the classifier reads."""
+        raise NotImplementedError
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Tensor:
+        """Return the normed features before pooling: tokens B N C, prefix first; Swin B Y X C, ResNet B C Y X."""
+        raise NotImplementedError
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by a new one; with 0 classes there is none, and `forward` returns `pooled`."""
+        if num_classes < 0:
+            raise BadInput(f"num_classes must be at least 0, got {num_classes}")
+        like = next(self.parameters())
+        self.config = replace(self.config, num_classes=num_classes)
+        for name in self.heads_of:
+            setattr(self, name, self._classifier(num_classes, like))
+
+    def _classifier(self, num_classes: int, like: Tensor) -> nn.Module | None:
+        if not num_classes:
+            return None
+        head = nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+        with torch.no_grad():
+            nn.init.trunc_normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+        return head
