@@ -1,12 +1,12 @@
-"""Runs every command of docs/scaling.md again and puts what comes out in its place.
+"""Refresh docs/scaling.md: run its commands again and replace their output.
 
-    python docs/make_scaling.py            writes the page anew
-    python docs/make_scaling.py --check    says whether it is as it would be written, and writes nothing
+    python docs/make_scaling.py            rewrite the page
+    python docs/make_scaling.py --check    only check that the page is up to date
 
-A console block with one `regard cost` command and lines below it holds what the command prints. In a table whose first
-column is `with`, a row is the last command above the table with these words more; in one whose first column is `compose_line`,
-a row is that line of the block above. Columns of known names are filled in, others are left alone. The table of
-measurements is made from benchmarks/results/cost-cpu.json.
+The lines below the single `regard cost` command of a console block are replaced by its output. In a table whose first
+column is `with`, a row is the last command above plus these options; in a table whose first column is `line`, a row is
+that line of the block above. Columns in COLUMNS are filled in, others are left alone. The table of measurements comes
+from benchmarks/results/cost-cpu.json.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def refresh_page(text: str) -> str:
-    """The page with everything that commands say said again."""
+    """Return the page with fresh command output and tables."""
     above: list[str] = []
 
     def fresh(found: re.Match[str]) -> str:
@@ -65,7 +65,7 @@ def refresh_page(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def command_output(command: str) -> str:
-    """What a command prints, without spaces at the ends of lines."""
+    """Return the output of a command, without trailing spaces."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         status = cli.main(shlex.split(command)[1:])
@@ -92,7 +92,7 @@ def _table(text: str, above: list[str]) -> str:
 
 
 def _measurements() -> list[list[str]]:
-    """Imagined beside measured, from the record."""
+    """Return rows of estimated and measured costs."""
     rows = []
     for case in json.loads(MEASURED.read_text(encoding="utf-8"))["cases"]:
         estimated, real = case["contenders"]["estimated"], case["contenders"]["eager"]
@@ -108,11 +108,11 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it."""
+    """Write or check the page."""
     old = PAGE.read_text(encoding="utf-8")
     new = refresh_page(old)
     if "--check" in sys.argv:
-        print("as it should be" if new == old else "docs/scaling.md is out of date: python docs/make_scaling.py")
+        print("up to date" if new == old else "docs/scaling.md is out of date: python docs/make_scaling.py")
         return int(new != old)
     PAGE.write_text(new, encoding="utf-8")
     return 0

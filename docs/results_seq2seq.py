@@ -51,9 +51,7 @@ ENCODER = 'model.encoder="gru(hidden=256)"'
 SYSTEMS = {
     "seq2seq": System("GRU, fixed context vector, no attention", f"seq2seq_multi30k {ENCODER}"),
     **{
-        name.replace("_", ""): System(
-            f"GRU, attention: {label}", f"rnnsearch_multi30k model.aligner={name} {ENCODER}"
-        )
+        name.replace("_", ""): System(f"GRU, attention: {label}", f"rnnsearch_multi30k model.aligner={name} {ENCODER}")
         for name, label in ATTENTION_LABELS.items()
     },
     "luong": System("Luong's decoder, bilinear, input feeding", f"luong_multi30k {ENCODER}"),
@@ -160,7 +158,15 @@ def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Itera
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
         whole, first = (mean_and_range([score["value"] for score in some]) for some in (scores, greedy))
         rows.append(
-            [f"**{SYSTEMS[system].label}**", sizes, whole, first, *cells, describe_search(scores[0]), format_seeds(runs)]
+            [
+                f"**{SYSTEMS[system].label}**",
+                sizes,
+                whole,
+                first,
+                *cells,
+                describe_search(scores[0]),
+                format_seeds(runs),
+            ]
         )
     yield table(rows)
     picture = ASSETS / f"nmt-{pair}.png"

@@ -85,7 +85,7 @@ def test_a_mask_is_drawn_by_mouse_and_by_keys(page):
     page.press(Keys.ARROW_LEFT, Keys.ENTER)
     click(page, page.one("#change-add"))
     compared(page)
-    assert page.texts(".changes li span")[0].endswith("not look at drawn pairs (2)")
+    assert page.texts(".changes li span")[0].endswith("mask drawn pairs (2)")
 
 
 def test_other_positions_change_the_whole_model(page):

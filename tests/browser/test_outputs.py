@@ -164,8 +164,8 @@ def test_boxes_are_drawn_over_the_picture_with_label_and_score(page):
     assert pixel(page, 20 / WIDTH, 20 / HEIGHT) == label_color("cup")  # the right side of the first box
     assert pixel(page, 55 / WIDTH, 12 / HEIGHT) == label_color("cat")
     assert pixel(page, 10 / WIDTH, 22 / HEIGHT) == "#5A5A5A"  # inside: the picture
-    assert page.texts(".found li .word") == ["cup", "cat"]
-    assert page.texts(".found li .share") == ["90 %", "40 %"]
+    assert page.texts(".drawn-output li .word") == ["cup", "cat"]
+    assert page.texts(".drawn-output li .share") == ["90 %", "40 %"]
     assert "cup 90 %, cat 40 %" in page.one(".overlay").get_attribute("aria-label")
 
 
@@ -183,7 +183,7 @@ def test_options_have_controls_made_from_their_schema(page):
     page.run("document.querySelector(\"[name='corner']\").value = 'right'")
     page.one("#read").click()
     page.until(lambda: page.look() != before, "it is read again")
-    page.until(lambda: page.texts(".found li .word") == ["cup"], "one box is left")
+    page.until(lambda: page.texts(".drawn-output li .word") == ["cup"], "one box is left")
     assert pixel(page, 50 / WIDTH, 20 / HEIGHT) == label_color("cup")
 
 
@@ -238,7 +238,7 @@ def test_own_detector_shows_boxes_and_its_attention_on_the_picture(page, predict
     open_with(page, "toy", str(tmp_path / "shape.png"))
     page.drawn()
     (box,) = predictors["toy"](pixels).boxes
-    assert page.texts(".found li .word") == [box.label]
+    assert page.texts(".drawn-output li .word") == [box.label]
     assert pixel(page, box.right / 32, (box.top + box.bottom) / 64) == label_color(box.label)
     assert len(page.all(".cell")) == 2 * 5  # layers, four heads and their mean
     assert page.all(".panel canvas.picture")

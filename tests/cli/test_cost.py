@@ -47,10 +47,10 @@ def test_json_holds_everything(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["transformer:tiny", "--infer", "--length", "9"], "one reading: 32 rows"),
+        (["transformer:tiny", "--infer", "--length", "9"], "one forward pass: 32 rows"),
         (["transformer:tiny", "--decode", "--beam-size", "4", "--length", "9"], "cache of keys and values"),
         (["gpt:tiny", "--decode", "--length", "60"], "one token each"),
-        (["gpt:tiny", "--decode", "--length", "60"], "no vocabulary was given: 8,000 words are assumed"),
+        (["gpt:tiny", "--decode", "--length", "60"], "no vocabulary was given: 8,000 tokens are assumed"),
         (["rnnsearch:tiny", "--decode", "--length", "5"], "cache of keys and values"),
         (
             ["gpt:tiny", "width=4096", "layers=2", "--device", "4090", "--batch-size", "1000"],
@@ -73,7 +73,7 @@ def test_other_questions(words, said, capsys):
         (["gpt", "haeds=3"], 1, "did you mean 'heads'?"),
         (["gpt:tiny", "--length", "100"], 1, "100 positions are needed"),
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
-        (["gpt:tiny", "--devices", "5"], 1, "cannot be cut into 5 equal parts; take --batch-size 30"),
+        (["gpt:tiny", "--devices", "5"], 1, "not divisible by 5 data-parallel devices; use --batch-size 30"),
         (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
         (["gpt:tiny", "--optimiser", "adm"], 1, "did you mean 'adamw'?"),
         (["gpt:tiny", "--tensor-parallel", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),

@@ -92,7 +92,7 @@ def test_a_line_that_is_no_text_is_named_and_the_rest_is_searched(folder, tmp_pa
 def test_hidden_words_are_guessed(filler, capsys):
     assert call("fill", "The [MASK] barks.", "--model", filler, "-k", 3) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    wanted = small_filler()(["The [MASK] barks."], 3)[0][0]
+    wanted = small_filler()("The [MASK] barks.", top_k=3).masks[0]
     assert [row[1] for row in rows] == [guess.word for guess in wanted]
     assert [float(row[0]) for row in rows] == pytest.approx([guess.probability for guess in wanted], abs=1e-4)
     assert all(row[2].endswith(" barks.") and "[MASK]" not in row[2] for row in rows)

@@ -79,9 +79,8 @@ def test_several_texts_are_parted_by_an_empty_line(folder, write, capsys):
 
 
 def test_json_has_a_line_for_each_text(folder, write, capsys):
-    assert (
-        call("generate", "two", "über 🐕", "--model", folder, "--max-new-tokens", 8, "--num-candidates", 3, "--json") == 0
-    )
+    options = ["--max-new-tokens", 8, "--num-candidates", 3, "--json"]
+    assert call("generate", "two", "über 🐕", "--model", folder, *options) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = write.candidates(["two", "über 🐕"], max_new_tokens=8, num_candidates=3, temperature=0.8)
     assert [row["number"] for row in rows] == [1, 1, 1, 2, 2, 2]

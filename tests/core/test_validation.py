@@ -167,8 +167,8 @@ def test_every_number_of_every_config_is_checked(name, group, config):
             "task.reinforce.entropy_steps must be at least 0, got -1",
         ),
         ("vit_cifar10", "task.mixup=1e9", "task.mixup must be from 0 to 100, got 1000000000.0"),
-        ("vit_cifar10", "data.val_fraction=1", r"data.val_fraction=1\.0: a share above 0 and below 1"),
-        ("vit_cifar10", "data.train_fraction=0", r"data.train_fraction=0\.0: a share above 0 and at most 1"),
+        ("vit_cifar10", "data.val_fraction=1", r"data.val_fraction must be above 0 and less than 1, got 1\.0"),
+        ("vit_cifar10", "data.train_fraction=0", r"data.train_fraction must be above 0 and at most 1, got 0\.0"),
     ],
 )
 def test_settings_of_a_recipe(name, setting, message):

@@ -187,7 +187,7 @@ def test_what_helps_is_tried_and_not_guessed():
     assert found["--recompute"].required_bytes < cost.required_bytes
     assert found["--devices 8 --parallel fsdp"].required_bytes < cost.required_bytes
     text = [title for title, _, _ in report.sections(cost)]
-    assert "It does not fit. What would" in text
+    assert "It does not fit. What would help" in text
 
 
 def test_a_field_without_a_default_may_be_given_as_a_setting():

@@ -174,7 +174,7 @@ def test_windows_are_shown_beside_what_they_save():
     assert "one image" in title
     first, every, free = rows[0], rows[-2], rows[-1]
     assert first[1] == f"{2 * 3 * lectures.window_entries(56, 56, 7):,}"
-    assert free[0] == "were every cell to see every other"
+    assert free[0] == "with global attention"
     assert int(free[1].replace(",", "")) > 2 * 3 * lectures.map_entries(56 * 56)
     assert int(every[1].replace(",", "")) == sum(int(cells[1].replace(",", "")) for cells in rows[:-2])
 
@@ -196,7 +196,7 @@ def test_work_of_stages_is_found_where_it_is_done():
 def test_what_is_left_out_may_be_0_and_no_less():
     config = resolve_config("vit", "b16", ["num_classes=0", "num_prefix_tokens=0", "pool=mean", "layers=1"])
     assert "head" not in forward_pass(config, InputShape(batch=1), ExecutionPlan()).parameters
-    with pytest.raises(meta_model.BadInput, match="num_classes is -1; at least 0 is needed"):
+    with pytest.raises(meta_model.BadInput, match="num_classes must be at least 0, got -1"):
         forward_pass(replace(config, num_classes=-1), InputShape(batch=1), ExecutionPlan())
 
 

@@ -72,7 +72,9 @@ def test_a_model_with_it_decodes_and_is_saved_by_name(quiet, tmp_path):
     source = torch.tensor([[5, 6, 7, 2]])
     regard.save(model, tmp_path / "saved")
     again = regard.load(tmp_path / "saved")
-    assert beam_search(model, source, beam_size=3, max_length=5) == beam_search(again, source, beam_size=3, max_length=5)
+    assert beam_search(model, source, beam_size=3, max_length=5) == beam_search(
+        again, source, beam_size=3, max_length=5
+    )
 
 
 def test_the_table_names_every_contract_test():

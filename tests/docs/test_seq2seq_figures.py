@@ -29,7 +29,9 @@ def test_a_line_is_the_mean_of_a_systems_seeds_over_buckets_that_hold_enough(dra
     monkeypatch.setattr(
         drawing.see,
         "score_by_length",
-        lambda lines, file, *_, counts, background, background_label: drawn.update({file.name: (lines, counts, background)}),
+        lambda lines, file, *_, counts, background, background_label: drawn.update(
+            {file.name: (lines, counts, background)}
+        ),
     )
     runs = [
         run("nmt-de-en-seq2seq-1", 30.0, 20.0, 1.0),

@@ -189,7 +189,7 @@ def test_every_way_that_is_offered_gives_what_the_predictor_gives(zoo, name):
     }
     assert search_methods(predictor) == list(calls)
     for how, call in calls.items():
-        settings = {"how": how, "beam_size": call.get("beams", 4), **(drawn if how == "sample" else {})}
+        settings = {"how": how, "beam_size": call.get("beam_size", 4), **(drawn if how == "sample" else {})}
         shown = trace_search(predictor, {"text": line}, **settings, diversity=2.0, num_candidates=2)
         expected = predictor.candidates([line], **call)[0]
         assert [one["text"] for one in shown["found"]] == [one.text for one in expected]

@@ -24,21 +24,25 @@ def small(**settings):
     return model
 
 
-VARIANTS = {
-    "gpt2": {},
-    "rms": {"norm_kind": "rms"},
-    "swiglu": {"feedforward": "swiglu"},
-    "qk-norm": {"qk_norm": "rms"},
-    "qk-norm and rotary": {"qk_norm": "layer", "positions": "rotary"},
-    "modern": {"norm_kind": "rms", "positions": "rotary", "feedforward": "swiglu", "qk_norm": "rms", "bias": False},
-    "no bias": {"bias": False},
-    "grouped": {"kv_heads": 2},
-    "multi-query": {"kv_heads": 1, "qk_norm": "rms"},
-    "untied": {"tied": False},
-    "plain backend": {"attention": "softmax(backend='eager')"},
-    "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
-    "experts": {"feedforward": "moe(num_experts=3, top_k=2)"},
-} | {name: {"positions": name} for name in POSITIONS} | {name: {"attention": name} for name in MECHANISMS}
+VARIANTS = (
+    {
+        "gpt2": {},
+        "rms": {"norm_kind": "rms"},
+        "swiglu": {"feedforward": "swiglu"},
+        "qk-norm": {"qk_norm": "rms"},
+        "qk-norm and rotary": {"qk_norm": "layer", "positions": "rotary"},
+        "modern": {"norm_kind": "rms", "positions": "rotary", "feedforward": "swiglu", "qk_norm": "rms", "bias": False},
+        "no bias": {"bias": False},
+        "grouped": {"kv_heads": 2},
+        "multi-query": {"kv_heads": 1, "qk_norm": "rms"},
+        "untied": {"tied": False},
+        "plain backend": {"attention": "softmax(backend='eager')"},
+        "one a layer": {"attention": ["softmax", "softmax(scale=0.5)"]},
+        "experts": {"feedforward": "moe(num_experts=3, top_k=2)"},
+    }
+    | {name: {"positions": name} for name in POSITIONS}
+    | {name: {"attention": name} for name in MECHANISMS}
+)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def test_a_gated_unit_is_a_weighted_sum_of_its_candidates(times):
     """h_t = Σ_i (Π_{j>i} u_j) (1 - u_i) h̃_i, every product written out."""
     part, x = GatedLayer(5), torch.randn(2, times, 5)
     state, gates, new, states = torch.zeros(2, 5), [], [], []
-    for given in part.given(x).unbind(1):
-        u, candidate = part.next(given, state)
+    for projected in part.input_projection(x).unbind(1):
+        u, candidate = part.next(projected, state)
         state = u * state + (1 - u) * candidate
         gates.append(u)
         new.append(candidate)
@@ -97,7 +97,7 @@ def test_step_1_replaces_the_gates_and_keeps_recurrent_candidates():
     out = part(x)
     state, known = torch.zeros(2, 5), []
     for t in range(6):
-        known.append(torch.tanh(part.given(x[:, t]) + part.state(state)))
+        known.append(torch.tanh(part.input_projection(x[:, t]) + part.state(state)))
         scores = torch.stack([(h * x[:, t]).sum(-1) for h in known], -1) / 5**0.5
         state = sum(w[:, None] * h for w, h in zip(scores.softmax(-1).unbind(-1), known, strict=True))
         torch.testing.assert_close(out[:, t], state)
@@ -106,14 +106,14 @@ def test_step_1_replaces_the_gates_and_keeps_recurrent_candidates():
 def test_step_2_is_step_1_whose_candidates_do_not_see_the_state():
     before, after = SoftmaxWeightsLayer(5), ParallelCandidatesLayer(5)
     torch.nn.init.zeros_(before.state.weight)
-    after.given.load_state_dict(before.given.state_dict())
+    after.input_projection.load_state_dict(before.input_projection.state_dict())
     x = torch.randn(2, 6, 5)
     torch.testing.assert_close(after(x), before(x))
 
 
 def test_step_3_is_step_2_where_keys_values_and_queries_are_the_same_thing():
     before, after = ParallelCandidatesLayer(5), SingleHeadLayer(5)
-    after.given.load_state_dict(before.given.state_dict())
+    after.input_projection.load_state_dict(before.input_projection.state_dict())
     with torch.no_grad():
         after.project.kv.weight.copy_(torch.eye(5).repeat(2, 1))
         for part in (after.project.q, after.join.out):

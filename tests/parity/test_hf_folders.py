@@ -24,7 +24,9 @@ SEEN = (torch.arange(5) < LENGTHS[:, None]).long()
 
 
 def bert_config(vocab):
-    return transformers.BertConfig(vocab_size=vocab, id2label=LABELS, label2id={v: k for k, v in LABELS.items()}, **BERT)
+    return transformers.BertConfig(
+        vocab_size=vocab, id2label=LABELS, label2id={v: k for k, v in LABELS.items()}, **BERT
+    )
 
 
 def gpt2_config(vocab):

@@ -51,7 +51,13 @@ def test_every_registered_part_is_tested():
 @pytest.mark.parametrize("name", POSITIONS)
 def test_kind_matches_the_methods(name):
     cls = resolve(POSITIONS, name, "position")
-    offers = {"added": "forward", "qk_input": "vectors", "qk_transform": "transform", "bias": "bias", "none": "extra_repr"}
+    offers = {
+        "added": "forward",
+        "qk_input": "vectors",
+        "qk_transform": "transform",
+        "bias": "bias",
+        "none": "extra_repr",
+    }
     assert callable(getattr(cls, offers[cls.kind]))
 
 

@@ -141,7 +141,11 @@ def test_other_kinds_have_no_mask_unless_they_name_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("written", "said"),
-    [(b"just\nwords\n", r"BERT vocabulary: \[PAD\]"), (b"[PAD]\n[UNK]\n\xff\xfe", "not UTF-8"), (b"", r"BERT vocabulary: \[PAD\]")],
+    [
+        (b"just\nwords\n", r"BERT vocabulary: \[PAD\]"),
+        (b"[PAD]\n[UNK]\n\xff\xfe", "not UTF-8"),
+        (b"", r"BERT vocabulary: \[PAD\]"),
+    ],
     ids=["no marks", "not text", "empty"],
 )
 def test_invalid_vocabularies_raise(written, said, tmp_path):

@@ -1,10 +1,13 @@
 """Runs that start from given weights: what is copied, what is new, what is refused."""
 
+import re
 import shutil
 
 import pytest
 import torch
+from torch import nn
 
+import regard
 from regard.core.errors import BadInput
 from regard.models import attention_asr, ctc, online_alignment
 from regard.training import init_from, train
@@ -92,7 +95,7 @@ def test_a_run_can_start_from_a_fine_tuned_model(folder, pretrained, tmp_path, c
     [
         (["model.width=32"], r"embed\.weight is \(\d+, 16\) in the source, \(\d+, 32\) in the model"),
         (["model.length=64"], r"is \(32, 16\) in the source, \(64, 16\) in the model"),
-        (["model.layers=3"], r"blocks\.2\.\S+ is missing there"),
+        (["model.layers=3"], r"blocks\.2\.\S+ is missing in the source"),
         (["model.layers=1"], r"blocks\.1\.\S+ is not in the model"),
     ],
 )
@@ -118,8 +121,11 @@ def test_attention_asr_starts_from_the_encoder_of_ctc(tmp_path):
     model = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"]))
     decoder = {name: x.clone() for name, x in model.decoder.state_dict().items()}
     message = init_from.load_initial_weights(model, tmp_path / "ctc")
-    assert f"initialised from the encoder of {tmp_path / 'ctc'}" in message
-    assert message.endswith("everything else is new")
+    copied, new, unused = (int(n) for n in re.findall(r"(\d+) (?:tensors copied|new|not used)", message))
+    assert message.startswith(f"initialised encoder from encoder of {tmp_path / 'ctc'}: ")
+    assert copied == len(model.encoder.state_dict())
+    assert copied + new == len(model.state_dict())
+    assert copied + unused == len(transcript.state_dict())
     frames, lengths = torch.randn(2, 30, 40), torch.tensor([30, 17])
     transcript.eval()
     model.eval()
@@ -127,9 +133,29 @@ def test_attention_asr_starts_from_the_encoder_of_ctc(tmp_path):
     assert all(torch.equal(decoder[name], x) for name, x in model.decoder.state_dict().items())
     other = build(attention_asr.Config(vocab=9, **attention_asr.SIZES["tiny"] | {"layers": 3}))
     stored = {name: x.clone() for name, x in other.state_dict().items()}
-    with pytest.raises(BadInput, match=r"encoder\.rnn\.\S+ is missing there"):
+    with pytest.raises(BadInput, match=r"encoder\.rnn\.\S+ is missing in the source"):
         init_from.load_initial_weights(other, tmp_path / "ctc")
     assert all(torch.equal(stored[name], x) for name, x in other.state_dict().items())  # nothing taken by halves
+
+
+class Captioner(nn.Module):
+    """A model of one's own around an image model."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = regard.build("resnet", size="tiny")
+        self.words = nn.Linear(8, 9)
+
+
+def test_a_part_is_found_by_its_type_inside_another_model(tmp_path):
+    resnet = regard.build("resnet", size="tiny")
+    save_model(tmp_path / "resnet", resnet)
+    model = Captioner()
+    message = init_from.load_initial_weights(model, tmp_path / "resnet")
+    assert message.startswith(f"initialised backbone from {tmp_path / 'resnet'}: ")
+    assert message.endswith("2 new, 0 not used")
+    for name, x in resnet.state_dict().items():
+        assert torch.equal(model.backbone.state_dict()[name], x)
 
 
 def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_path):
@@ -137,7 +163,7 @@ def test_what_writes_while_it_hears_begins_from_a_ctc_that_hears_forwards(tmp_pa
     transcript = build(ctc.Config(vocab=9, subsampling_layers=0, encoder="lstm(directions=1)", **same)).eval()
     save_model(tmp_path / "ctc", transcript)
     model = build(online_alignment.Config(vocab=9, **same)).eval()
-    assert init_from.load_initial_weights(model, tmp_path / "ctc").endswith("everything else is new")
+    assert "initialised encoder from encoder of" in init_from.load_initial_weights(model, tmp_path / "ctc")
     frames = torch.randn(2, 11, 5)
     assert torch.equal(model.encoder(frames)[0], transcript.encoder(frames)[0])
     with pytest.raises(BadInput, match="it is a CTC, this model is a Online"):  # it reads tokens

@@ -90,7 +90,7 @@ def test_the_tokenizer_is_saved_and_must_fit(tmp_path):
     _, found = bert.load(tmp_path / "m")
     assert found.encode(["a cat"]) == text.encode(["a cat"])
     bert.save(tmp_path / "n", model(vocab=text.size - 1), text)
-    with pytest.raises(BadInput, match=f"has {text.size} pieces, its weights are for {text.size - 1}"):
+    with pytest.raises(BadInput, match=f"has {text.size} tokens, its weights have {text.size - 1}"):
         bert.load(tmp_path / "n")
 
 

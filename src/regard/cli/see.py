@@ -145,9 +145,11 @@ def see(
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout
+      regard see street.jpg --model runs/detector --output boxes.png
     """
     from regard.cli import html_page, images, lines, transcribe
     from regard.cli.prepare import load_predictor
+    from regard.cli.see_output import has_own_view, see_output
     from regard.see import merge_subwords
     from regard.tasks.image.image_classifier import ImageClassifier
     from regard.tasks.text.encoder_base import EncoderPredictor
@@ -156,6 +158,10 @@ def see(
 
     files = output or [Path("attention.png")]
     check_output_files(files)
+    if model is not None and not has_own_view(model):
+        shown = {"--to": to, "--from": from_, "--translation": translation, "--max-new-tokens": max_new_tokens}
+        shown |= {"--view": view, "--layer": layer, "--head": head, "--words": words or None, "--question": question}
+        return see_output(text, model, {**shown, "--query": query, "--label": label}, files)
     if transcribe.is_audio_file(text):
         given = {
             "--to": to,

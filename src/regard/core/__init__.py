@@ -1,1 +1,1 @@
-"""What every other room stands on: shapes, specs, configurations, errors, traces. Imports no other room."""
+"""Core: shapes, specs, configs and their validation, errors, traces, plugins. Imports no other package."""

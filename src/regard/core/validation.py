@@ -56,7 +56,8 @@ def validate(config: Any, prefix: str = "", **overrides: Range) -> None:
     for field in fields(config):
         value, path = getattr(config, field.name), prefix + field.name
         if is_dataclass(value):
-            validate(value, f"{path}.")
+            if not hasattr(value, "__post_init__"):  # else it checks itself
+                validate(value, f"{path}.")
             continue
         if value == () and field.default != ():
             raise BadInput(f"{path} must have at least one number, got ()")

@@ -269,7 +269,9 @@ def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> di
     if parallel == "fsdp":
         block = max(passes.blocks, default=own)
         rest = own - sum(passes.blocks) if passes.blocks else 0
-        found["gradients"] = FLOAT * own // (n if scenario.accumulate == 1 else 1)  # accumulated unsharded until the last pass
+        found["gradients"] = (
+            FLOAT * own // (n if scenario.accumulate == 1 else 1)
+        )  # accumulated unsharded until the last pass
         # this block, the next and the one being copied in; the rest stays gathered; then a block's gradients and their
         # float32 copy
         found["gathered"] = (

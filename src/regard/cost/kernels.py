@@ -1,15 +1,14 @@
-"""What a GPU does otherwise than the machine that counts.
+"""Count the fused kernels of a GPU, whatever machine the count runs on.
 
-    attention     fused: keeps q, k, v, its output and one number a row, never the map
-                  forward: two products over all pairs; backward: five, since the scores are computed again
-    windows       one kernel reads them where they lie: nothing is cut, turned, masked by hand or joined
-    rms norm      one kernel, which keeps its input and one number a row
-    dropout       keeps a byte for each number
-    loss          one kernel makes it and its gradient of the logits, both in their type
+    attention     fused: saves q, k, v, the output and one number per row, never the map
+                  forward: two products over all pairs; backward: five, since the scores are recomputed
+    windows       one kernel indexes the windows in place: no partition, shift, mask or reverse
+    rms norm      one kernel, which saves its input and one number per row
+    dropout       saves one byte per element
+    loss          one kernel computes the loss and its gradient from the logits, in their dtype
     autocast      norms and softmax run in float32
 
-Put in by hand, so that the count is the same on every machine. A causal mask does not make the count smaller, as in
-torch's own counter; kernels skip about half of the pairs then.
+A causal mask does not reduce the count, as in torch's own counter, although kernels skip about half of the pairs.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ FLOAT32_OPS = (F.layer_norm, F.rms_norm, F.group_norm, F.softmax, F.log_softmax,
 
 
 class GPUKernelMode(TorchFunctionMode):
-    """Fused attention wherever it is asked for, and norms and softmax in float32 under autocast.
+    """Replace attention by fused attention, and run norms and softmax in float32 under autocast.
 
-    A backward pass runs with this turned off; `word_contexts` keeps it on for modules that are recomputed there.
+    The mode is off in a backward pass; `wrap` keeps it on for modules that are recomputed there.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -49,9 +48,12 @@ class GPUKernelMode(TorchFunctionMode):
         )
         fused_linear_cross_entropy.can_use_triton, fused_linear_cross_entropy.cross_entropy_with_grad = (
             (lambda z: True),
-            self.slope,
+            self.cross_entropy,
         )
-        window_attention.window_attention_qkv, window_attention.WindowAttention._uses_kernel = self.windows, _uses_kernel  # type: ignore[assignment, method-assign]
+        window_attention.window_attention_qkv, window_attention.WindowAttention._uses_kernel = (
+            self.windows,
+            _uses_kernel,
+        )  # type: ignore[assignment, method-assign]
         super().__enter__()
         return self
 
@@ -78,7 +80,7 @@ class GPUKernelMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def wrap(self, module: torch.nn.Module) -> None:
-        """Let a module run under this, wherever it is called from."""
+        """Make a module run under this mode wherever it is called."""
         forward = module.forward
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -88,18 +90,20 @@ class GPUKernelMode(TorchFunctionMode):
         module.forward = run
 
     def rms_norm(self, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-        """A norm in one kernel."""
+        """RMS norm as one kernel."""
         out: Tensor = _RMSNorm.apply(x, weight, self.meter)
         return out
 
-    def slope(self, z: Tensor, wanted: Tensor, vocab: int, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """The loss of rows of logits and its gradient in one kernel."""
+    def cross_entropy(
+        self, z: Tensor, wanted: Tensor, vocab: int, label_smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of rows of logits and its gradient, as one kernel."""
         losses, g = z.new_empty(len(z), dtype=torch.float32), torch.empty_like(z)
         self.meter.add("other", 0, (z,), (losses, g))
         return losses, g
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        """Attention that never holds its map."""
+        """Fused attention."""
         if torch.is_autocast_enabled("cpu"):
             q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         if attn_mask is not None:
@@ -110,13 +114,13 @@ class GPUKernelMode(TorchFunctionMode):
     def windows(
         self, qkv: Tensor, bias: Tensor | None, *, window: tuple[int, int], scale: Tensor | float, **_: Any
     ) -> Tensor:
-        """Attention within windows that reads them where they lie."""
+        """Window attention as one kernel."""
         out: Tensor = _Windows.apply(qkv, bias, scale if isinstance(scale, Tensor) else None, window, self.meter)
         return out
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Dropout that keeps where it was, not what it multiplied with."""
+    """Dropout that saves a byte mask instead of the scaled mask."""
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
@@ -145,7 +149,7 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, meter: Meter) -> Tensor:
         *outer, heads, n, _ = q.shape
-        out = q.new_empty(*outer, n, heads, v.shape[-1]).transpose(-3, -2)  # a token's heads lie side by side
+        out = q.new_empty(*outer, n, heads, v.shape[-1]).transpose(-3, -2)  # heads of a token are contiguous
         rows = q.new_empty(q.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(q, k, v, mask, out, rows)
         ctx.meter = meter
@@ -179,20 +183,20 @@ class _Windows(torch.autograd.Function):
 
 
 def _uses_kernel(mixer: window_attention.WindowAttention, x: Tensor) -> bool:
-    """Whether the kernel would be taken on a GPU."""
+    """Whether a GPU would use the window kernel."""
     small = mixer.window[0] * mixer.window[1] <= MAX_WINDOW_CELLS
     return mixer.can_fuse() and small and mixer.project.head_dim <= MAX_HEAD_DIM
 
 
 def _product_in_windows(qkv: Tensor, window: tuple[int, int]) -> int:
-    """Operations of one product over all pairs of all windows, those at the edge being whole ones."""
+    """Return the operations of one product over all pairs of all windows, padded at the edges."""
     batch, rows, columns, _, heads, head_dim = qkv.shape
     windows = batch * -(-rows // window[0]) * -(-columns // window[1])
     return 2 * windows * heads * (window[0] * window[1]) ** 2 * head_dim
 
 
 def attention_operations(q: Tensor, k: Tensor, v: Tensor, backward: bool = False) -> int:
-    """Forward: scores and values. Backward: scores again, and the gradients of weights, values, queries and keys."""
+    """Count scores and values; backward: scores again, and gradients of weights, values, queries and keys."""
     pairs = prod(q.shape[:-1]) * k.shape[-2]
     head_dim, wide = q.shape[-1], v.shape[-1]
     return 2 * pairs * (3 * head_dim + 2 * wide if backward else head_dim + wide)

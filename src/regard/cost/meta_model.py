@@ -1,13 +1,12 @@
-"""Models that are not there: built, fed and trained on tensors that have shapes and no numbers.
+"""Build models, inputs and losses on fake tensors, which have shapes but no data.
 
-    with imagined():                                        # a hundred billion parameters in no memory
-        model = build(config_of("gpt", "xl", []))
-        batch = feed(model, Shape(batch=8, length=1024))
+    with fake_tensors():                                    # a hundred billion parameters in no memory
+        model = build(resolve_config("gpt", "xl", []))
+        batch = make_batch(model, InputShape(batch=8, length=1024))
 
-What a model is fed follows from the names of what its `forward` takes, so a new model needs nothing here: tokens,
-source and target are numbers of words, images are pictures, lengths are those of full rows. Its loss is the one that
-its task trains it with: cross-entropy, from vectors and the head's matrix where `forward` takes a loss, else from the
-logits.
+The inputs follow from the argument names of the model's `forward`, so a new model needs nothing here: tokens, source and
+target are token ids, images are pixels, lengths are those of full rows. The loss is cross-entropy as in training: the
+fused one where `forward` takes a loss, else on the logits.
 """
 
 from __future__ import annotations
@@ -34,26 +33,19 @@ from regard.core.spec import resolve
 from regard.models import MODELS
 from regard.positions.added.learned import LearnedPositions
 
-VOCABULARY = 8000  # where a model needs one and none is given, as in `regard show`
-DEFAULT_LENGTH, DEFAULT_IMAGE_SIZE = 128, 224  # where no length or size is given and the model has none of its own
-HANDWRITING_LENGTH = 5  # characters of a line by hand
-MASK_RATE = 0.15  # of the words, where hidden ones are guessed
-MAY_BE_ZERO = (
-    "pad",
-    "bos",
-    "eos",
-    "num_classes",
-    "num_prefix_tokens",
-    "num_frames",
-)  # fields of a Config that may be 0
+VOCABULARY = 8000  # default vocabulary, as in `regard show`
+DEFAULT_LENGTH, DEFAULT_IMAGE_SIZE = 128, 224  # if neither the caller nor the model gives one
+HANDWRITING_LENGTH = 5  # characters per line of handwriting
+MASK_RATE = 0.15  # of the tokens, in masked language modelling
+MAY_BE_ZERO = ("pad", "bos", "eos", "num_classes", "num_prefix_tokens", "num_frames")  # fields of a Config
 
 
 @dataclass(frozen=True)
 class InputShape:
-    """What a model is fed: rows of a batch, and how large each is."""
+    """Size of a batch of inputs."""
 
     batch: int = 1
-    length: int | None = None  # tokens; None: as long as the model's positions know, else 128
+    length: int | None = None  # tokens; None: the model's own, else 128
     source: int | None = None  # of a source; None: as `length`
     target: int | None = None  # of a target; None: as `length`
     image: tuple[int, int] | None = None  # rows and columns of pixels; None: the model's own, else 224
@@ -65,13 +57,13 @@ class InputShape:
 
 @contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Inside, tensors have no numbers and take no memory."""
+    """Inside the context, tensors have no data and take no memory."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield
 
 
 class _FakeScalars(TorchDispatchMode):
-    """Draws weights that have no numbers: where torch looks which of them to draw again, none is."""
+    """Initialise fake weights: where torch reads a value to decide what to redraw, answer that nothing is."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
@@ -80,7 +72,7 @@ class _FakeScalars(TorchDispatchMode):
 
 
 def parse_model_name(word: str) -> tuple[str, str | None]:
-    """A model and a size from ``gpt:xl``, ``vit-b16`` or ``gpt``."""
+    """Return model and size of ``gpt:xl``, ``vit-b16`` or ``gpt``."""
     name, sign, size = word.partition(":")
     if not sign and name not in MODELS:
         family, dash, rest = word.partition("-")
@@ -99,13 +91,13 @@ def parse_model_name(word: str) -> tuple[str, str | None]:
 
 
 def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
-    """The Config of a model and size with ``key=value`` settings; a vocabulary that is missing is 8,000 words."""
+    """Return the Config of a model and size with ``key=value`` settings; the default vocabulary is 8,000 tokens."""
     module = _model_module(name)
     values = dict(module.SIZES[size]) if size is not None else {}
     if any(f.name == "vocab" for f in fields(module.Config)):
         values.setdefault("vocab", VOCABULARY)
     given = {setting.split("=")[0].strip() for setting in settings}
-    for f in fields(module.Config):  # what has no default must be there before it can be overridden
+    for f in fields(module.Config):  # fields without a default must exist to be overridden
         if f.name in given and f.default is MISSING:
             values.setdefault(f.name, 1)
     try:
@@ -116,7 +108,7 @@ def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
 
 
 def assumed_vocabulary(name: str, size: str | None, settings: Sequence[str]) -> str:
-    """What nobody said and nothing but the data would know, in a few words."""
+    """Return a note if the vocabulary size was assumed, else an empty string."""
     module = _model_module(name)
     known = {
         *(module.SIZES[size] if size is not None else {}),
@@ -124,17 +116,17 @@ def assumed_vocabulary(name: str, size: str | None, settings: Sequence[str]) -> 
     }
     if "vocab" in known or not any(f.name == "vocab" for f in fields(module.Config)):
         return ""
-    return f"no vocabulary was given: {VOCABULARY:,} words are assumed (say vocab=...)"
+    return f"no vocabulary was given: {VOCABULARY:,} tokens are assumed (set vocab=...)"
 
 
 def build(config: Any) -> nn.Module:
-    """The model of a Config; what makes no model is said in one line."""
+    """Return the model of a Config; raise `BadInput` for values that make no model."""
     for name, (module, _) in MODELS.items():
         if module == type(config).__module__:
             for field in fields(config):
                 value = getattr(config, field.name)
                 if field.type in ("int", int) and value < (least := 0 if field.name in MAY_BE_ZERO else 1):
-                    raise BadInput(f"{field.name} is {value}; at least {least} is needed")
+                    raise BadInput(f"{field.name} must be at least {least}, got {value}")
             try:
                 with _FakeScalars():
                     made: nn.Module = resolve(MODELS, name, "model")(config)
@@ -144,7 +136,7 @@ def build(config: Any) -> nn.Module:
             for mixture in moe_layers(made):
                 mixture.group_sizes = _balanced_counts  # type: ignore[method-assign]
             return made
-    raise RegardError(f"{type(config).__module__}.{type(config).__name__} is the Config of no model in the table")
+    raise RegardError(f"{type(config).__module__}.{type(config).__name__} is not the Config of a registered model")
 
 
 def _model_module(name: str) -> Any:
@@ -152,7 +144,7 @@ def _model_module(name: str) -> Any:
 
 
 def _check_positions(model: nn.Module) -> None:
-    """A learned table looks its indices over, which have no values here; its shape says as much."""
+    """Check lengths by shape, since learned positions cannot check the values of fake indices."""
 
     def check(module: LearnedPositions, args: tuple[Any, ...]) -> None:
         needed = args[1].shape[1]
@@ -165,16 +157,16 @@ def _check_positions(model: nn.Module) -> None:
 
 
 def _balanced_counts(counts: Tensor, rows: int) -> list[int]:
-    """How many tokens each expert gets depends on values, which are not there: all get as many."""
+    """Return equal token counts for all experts, since real ones depend on values."""
     each, more = divmod(rows, len(counts))
     return [each + (i < more) for i in range(len(counts))]
 
 
-# -- feeding -----------------------------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------------------
 
 
 def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dict[str, Tensor]:
-    """A batch of what the model's `forward` takes, by name."""
+    """Return a batch of the inputs of the model's `forward`, by name."""
     wanted = inspect.signature(model.forward).parameters
     batch: dict[str, Tensor] = {}
     for name, parameter in wanted.items():
@@ -185,14 +177,14 @@ def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dic
             batch[name] = made
         elif parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             raise Unsupported(
-                f"{type(model).__name__} takes '{name}', and what that is regard cost does not know; "
-                f"it knows {', '.join(sorted(INPUT_MAKERS))}"
+                f"{type(model).__name__} takes '{name}', which regard cost cannot make; "
+                f"known inputs: {', '.join(sorted(INPUT_MAKERS))}"
             )
     return batch
 
 
 def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
-    """How much a batch holds, and of what: tokens that are learned from, images or clips."""
+    """Return the number of items of a batch, and their unit: tokens that are predicted, images or clips."""
     wanted = inspect.signature(model.forward).parameters
     for name in ("target", "tokens", "words"):
         if name in wanted:
@@ -209,17 +201,17 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
 
 
 def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int:
-    """How many tokens a row has."""
+    """Return the tokens per row."""
     own = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
-    wanted = ({"source": shape.source, "target": shape.target}.get(side), shape.length, own, DEFAULT_LENGTH)
-    asked = next(int(given) for given in wanted if given is not None)
-    if asked < 1:
-        raise BadInput(f"a row of {asked} tokens is no row; give at least 1")
-    return asked
+    choices = ({"source": shape.source, "target": shape.target}.get(side), shape.length, own, DEFAULT_LENGTH)
+    length = next(int(n) for n in choices if n is not None)
+    if length < 1:
+        raise BadInput(f"length must be at least 1, got {length}")
+    return length
 
 
 def image_shape(config: Any, shape: InputShape) -> tuple[int, int, int]:
-    """Channels, rows and columns of an image."""
+    """Return channels, height and width of an image."""
     own = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
     y, x = shape.image or (own if isinstance(own, tuple) else (own, own))
     return shape.channels or getattr(config, "channels", None) or 3, y, x
@@ -234,7 +226,7 @@ def _full(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
 
 
 def _images(model: nn.Module, shape: InputShape) -> Tensor:
-    """Images; clips of them, where the model says how many frames they have."""
+    """Return images, or clips if the Config has `num_frames`."""
     config = getattr(model, "config", None)
     channels, y, x = image_shape(config, shape)
     frames = getattr(config, "num_frames", 0)
@@ -242,7 +234,7 @@ def _images(model: nn.Module, shape: InputShape) -> Tensor:
 
 
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
-    """A vector a step; or one of several things, where the model says so."""
+    """Return a maker of one vector per step (or one class id, for discrete actions)."""
 
     def made(model: nn.Module, shape: InputShape) -> Tensor:
         config: Any = model.config
@@ -255,7 +247,7 @@ def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
 
 
 def _letters(model: nn.Module, shape: InputShape) -> Tensor:
-    """As if every word were another one, and as long as a word may be."""
+    """Return character ids as if all words differed and had the maximum length."""
     config: Any = model.config
     return torch.zeros(
         shape.batch * row_length(model, shape), config.max_word_length + len(config.filters), dtype=torch.long
@@ -290,30 +282,28 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
 def training_loss(
     model: nn.Module, batch: dict[str, Tensor], during: Callable[[str], Any] = nullcontext, is_cpu: bool = False
 ) -> Tensor:
-    """What training asks the gradient of. A loss that takes the head's gradients as it goes is a phase of its own."""
+    """Return the training loss. A fused loss, which also computes the head's gradients, is a phase of its own."""
     takes, head = inspect.signature(model.forward).parameters, getattr(model, "head", None)
     if "loss" in takes and (isinstance(head, nn.Linear) or hasattr(head, "words")):
         from regard.losses.fused_linear_cross_entropy import CUDA_CHUNK_ROWS, fused_linear_cross_entropy
 
-        def alone(x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
+        def fused_loss(x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
             with during("loss"):
-                return fused_linear_cross_entropy(
-                    x, weight, targets, None if is_cpu else CUDA_CHUNK_ROWS, bias=bias
-                )  # a GPU takes more at a time
+                return fused_linear_cross_entropy(x, weight, targets, None if is_cpu else CUDA_CHUNK_ROWS, bias=bias)
 
-        said = next(name for name in ("target", "tokens", "words") if name in batch)
-        targets, places = torch.zeros_like(batch[said]), dict[str, Tensor]()
-        if "at" in takes:  # only hidden words are guessed
+        ids = next(name for name in ("target", "tokens", "words") if name in batch)
+        targets, places = torch.zeros_like(batch[ids]), dict[str, Tensor]()
+        if "at" in takes:  # only masked tokens are predicted
             targets = targets[:, : max(1, round(MASK_RATE * targets.shape[1]))]
             places = {"at": targets}
-        found: Any = model(**batch, **places, targets=targets, loss=alone)
-        if isinstance(found, tuple):  # words, and what else a pretraining head says of the text
+        found: Any = model(**batch, **places, targets=targets, loss=fused_loss)
+        if isinstance(found, tuple):  # token logits, and other outputs of a pretraining head
             words, *others = found
             return torch.stack([words.float(), *(x.float().sum() for x in others)]).sum()
         answer: Tensor = found
         return answer
     out = model(**batch)
-    if isinstance(out, Tensor) and out.ndim in (2, 3):  # B V or B N V: classes of each row, words of each place
+    if isinstance(out, Tensor) and out.ndim in (2, 3):  # logits B V or B N V
         wanted = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
         return F.cross_entropy(out.flatten(0, -2).float(), wanted.flatten(), label_smoothing=0.1, reduction="sum")
     floats = [x.float().sum() for x in tree_leaves(out) if isinstance(x, Tensor) and x.is_floating_point()]
@@ -321,7 +311,7 @@ def training_loss(
 
 
 def changed_settings(config: Any) -> dict[str, Any]:
-    """The fields of a Config that are not as they are by default."""
+    """Return the fields of a Config that differ from their defaults."""
     if not is_dataclass(config):
         return {}
     return {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}

@@ -1,12 +1,11 @@
-"""A meter on every operation: its multiply-adds, the bytes it moves, and which tensors are alive when.
+"""Log every operation with its operations and bytes moved, and the lifetime of every tensor.
 
-    work       products, convolutions, attention: torch's own formulas (torch.utils.flop_counter), 2 operations each
-    traffic    what an operation reads and writes; views move nothing
-    memory     a tensor counts from the operation that makes it until its last holder lets go of it
+    work       matrix products, convolutions, attention: torch's formulas (torch.utils.flop_counter)
+    traffic    bytes that an operation reads and writes; views move nothing
+    memory     a storage counts from the operation that allocates it until it is freed
 
-The same meter runs over real tensors and over fake ones, which have a shape and no numbers (FakeTensorMode). Autograd
-keeps and frees the same tensors in both, so what a training step would hold at its peak is found without the memory for
-it, exactly but for what kernels allocate inside.
+The meter works on real and on fake tensors (FakeTensorMode). Autograd keeps and frees the same tensors in both, so the
+peak of a training step is exact, except for what kernels allocate internally.
 """
 
 from __future__ import annotations
@@ -27,29 +26,37 @@ from regard.cost.op_log import Allocation, Kernel, KernelRun, Marker, Note, OpLo
 
 aten = torch.ops.aten
 ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided, aten.lift_fresh}
-PICKED = {aten.embedding, aten.index_select, aten.gather, aten.index}  # read only what they give
-WRITTEN = {aten.index_copy_, aten.index_put_, aten.scatter_, aten.index_copy, aten.index_put}  # write what they get
+PICKED = {aten.embedding, aten.index_select, aten.gather, aten.index}  # read only what they return
+WRITTEN = {
+    aten.index_copy_,
+    aten.index_put_,
+    aten.scatter_,
+    aten.index_copy,
+    aten.index_put,
+}  # write only what they are given
 COPIES = {aten._to_copy, aten.clone, aten.copy_, aten.native_dropout, aten.native_dropout_backward}
 COPY = "copies of weights"
 
 
 class Meter(TorchDispatchMode):
-    """Writes what happens inside its block on a tape."""
+    """Log the operations inside the context in `op_log`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.op_log = OpLog()
         self.phase, self.part = "", ""
-        self._numbers: dict[int, int] = {}  # address of a storage that is alive -> its number
+        self._numbers: dict[int, int] = {}  # address of a live storage -> its number
         self._sizes: list[int] = []
-        self._still: set[int] = set()
+        self._ignored: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.namespace == "prim":  # a question, not an operation
             return func(*args, **kwargs)
         if func.overloadpacket is aten._local_scalar_dense and isinstance(args[0], FakeTensor):
-            return {torch.bool: False}.get(args[0].dtype, 1)  # a model asks for a number that is not there
+            return {torch.bool: False}.get(
+                args[0].dtype, 1
+            )  # the model reads a value, which a fake tensor does not have
         if self.phase == "backward" and func is aten.add.Tensor and _summed_by_autograd(args):
             func = aten.add_.Tensor
         out = func(*args, **kwargs)
@@ -58,7 +65,7 @@ class Meter(TorchDispatchMode):
         self._count(func, given, made, args, kwargs, out)
         for x in made:
             self._see(x)
-        if func.overloadpacket is aten._to_copy and given[0].untyped_storage()._cdata in self._still:
+        if func.overloadpacket is aten._to_copy and given[0].untyped_storage()._cdata in self._ignored:
             self.label(made[0], COPY)
         return out
 
@@ -79,21 +86,21 @@ class Meter(TorchDispatchMode):
             self.add(kind, 0, given, made)
 
     def add(self, kind: str, operations: int, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
-        """Count one kernel."""
+        """Log one kernel."""
         moved = sum(x.numel() * x.element_size() for x in (*given, *made))
         self.op_log.entries.append(KernelRun(self.phase, self.part, Kernel(kind, operations, moved)))
 
     def note(self, what: str, amount: int) -> None:
-        """Count something else."""
+        """Log an amount under a name."""
         self.op_log.entries.append(Note(self.phase, what, amount))
 
     def mark(self, what: str, stack: str = "", block: int = 0) -> None:
-        """Mark this moment."""
+        """Log a marker."""
         self.op_log.entries.append(Marker(what, stack, block))
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Inside, everything is counted under this name."""
+        """Inside the context, log kernels under this phase."""
         before, self.phase = self.phase, phase
         try:
             yield
@@ -102,7 +109,7 @@ class Meter(TorchDispatchMode):
 
     @contextmanager
     def by_part(self, parts: dict[str, list[torch.nn.Module]]) -> Iterator[None]:
-        """Inside, work is counted by the part of the model that does it."""
+        """Inside the context, log kernels under the part of the model that runs them."""
         above: list[str] = []
         handles = []
 
@@ -129,13 +136,13 @@ class Meter(TorchDispatchMode):
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def leave_out(self, tensors: Iterable[Tensor]) -> None:
-        """Tensors that are there all along, weights and moments, and are not counted."""
-        self._still |= {x.untyped_storage()._cdata for x in tensors}
+        """Do not count these tensors, such as weights and moments."""
+        self._ignored |= {x.untyped_storage()._cdata for x in tensors}
 
     def _see(self, x: Tensor) -> None:
         storage = x.untyped_storage()
         address = storage._cdata
-        if address in self._numbers or address in self._still:
+        if address in self._numbers or address in self._ignored:
             return
         number, size = len(self._sizes), storage.nbytes()
         self._numbers[address] = number
@@ -148,28 +155,29 @@ class Meter(TorchDispatchMode):
         self.op_log.entries.append(Allocation(number, -self._sizes[number]))
 
     def label(self, x: Tensor, what: str) -> None:
-        """Say what a tensor is; what it was before this counts too."""
+        """Label a tensor, from its allocation on."""
         number = self._numbers.get(x.untyped_storage()._cdata)
         if number is not None:
             self.op_log.labels[number] = what
 
 
 def _summed_by_autograd(args: Any) -> bool:
-    """Whether these are two gradients of one tensor, which autograd adds in place where nobody else holds the first
-    one or its memory; but not while a mode such as this looks on. Some holders are its own, and this call's."""
+    """Whether autograd would add these two gradients in place: nothing else references the first or its storage.
+
+    Under a dispatch mode autograd does not do so; a few references are its own and this call's."""
     a, b = args[0], args[1]
     alike = isinstance(a, FakeTensor) and isinstance(b, FakeTensor) and a.shape == b.shape and a.dtype == b.dtype
     if not alike or torch.is_grad_enabled() or a._use_count() > 5:
         return False
     storage = a.untyped_storage()
-    spread = storage.nbytes() != a.numel() * a.element_size()  # one number in many places
+    spread = storage.nbytes() != a.numel() * a.element_size()  # expanded
     return not spread and torch._C._storage_Use_Count(storage._cdata) <= 2
 
 
 def _grouped_backward(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int:
-    """The gradients of a convolution in groups of channels, each as much work as the convolution.
+    """Return the operations of the backward pass of a grouped convolution.
 
-    torch's own formula takes the gradient of the weights as if all channels met.
+    torch's formula counts the gradient of the weights as if there were one group.
     """
     wanted = sum(map(bool, rest[-1][:2]))
     return wanted * 2 * out.numel() * weight[0].numel()

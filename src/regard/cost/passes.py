@@ -1,11 +1,11 @@
-"""One update, one reading, one step of writing: imagined, and metered.
+"""Measure one training update, forward pass or decoding step of one device on fake tensors.
 
-    training    forward, backward, update        what each costs, what is kept between them, what is held at most
-    reading     forward alone                    a whole input at once
-    writing     one more token of every output   the cache at its fullest
+    training_step    forward, backward, update: operations and traffic of each, saved activations, peak memory
+    forward_pass     a whole input at once
+    decoding_step    one more token of every output, with a full cache
 
-Everything here is what *one* device does and holds, with its rows of the batch and its part of the matrices. What
-devices say to one another, and how long all of it takes, is in estimate.py.
+All numbers are of *one* device, with its rows of the batch and its slices of the matrices. Communication and time are
+in estimate.py.
 """
 
 from __future__ import annotations
@@ -36,44 +36,46 @@ from regard.cost.meter import Meter
 from regard.cost.op_log import Kernel, OpLog
 from regard.positions.added.learned import LearnedPositions
 
-FLOAT = 4  # bytes: weights, their gradients and moments are float32 whatever products are computed in
+FLOAT = 4  # bytes: weights, gradients and moments are float32 in every precision
 GRADIENT = "gradients"
 
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """How one device computes."""
+    """How one device runs a pass."""
 
-    precision: str = "bfloat16"  # of products; float32 or bfloat16
+    precision: str = "bfloat16"  # dtype of matrix products: float32 or bfloat16
     recompute: bool = False
     tensor_parallel: int = 1  # devices that share every matrix
-    sharded: bool = False  # FSDP: weights come as they are needed, already in the type of the products
+    sharded: bool = False  # FSDP: weights are gathered when needed, in the dtype of the products
     optimiser: str = "adamw"
     accumulate: int = 1
-    is_cpu: bool = False  # a CPU: its own kernels, as they are
+    is_cpu: bool = False  # count the CPU's own kernels
 
 
 @dataclass
 class PassCosts:
-    """What was found. Sizes are bytes, work is operations (two a multiply-add)."""
+    """Measured costs. Sizes are in bytes, work in operations (two per multiply-add)."""
 
-    parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part, each counted once
-    tied: frozenset[str] = frozenset()  # parts that own nothing because another part owns it
-    whole: int = 0  # parameters of all devices that share the matrices
-    inactive: int = 0  # of them, those of experts that a token is not sent to
+    parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part; tied ones count once
+    tied: frozenset[str] = frozenset()  # parts whose parameters another part owns
+    whole: int = 0  # parameters of the unsliced model
+    inactive: int = 0  # parameters of experts that a token is not routed to
     blocks: list[int] = field(default_factory=list)  # parameters of each repeated block
     buffers: int = 0
     state: int = 0  # of the optimiser
     kernels: dict[str, Counter[Kernel]] = field(default_factory=dict)  # of one pass, and of one update
     work: dict[str, int] = field(default_factory=dict)  # of the forward pass, by part
-    saved_for_backward: int = 0  # alive between forward and backward, weights and their copies aside
-    peak: dict[str, int] = field(default_factory=dict)  # at the fullest moment, weights and state aside, by kind
-    notes: Counter[str] = field(default_factory=Counter)  # of a forward pass: entries of maps, bytes of sums
-    update_bytes: int = 0  # what the update holds beside gradients, weights and moments
-    cache: int = 0  # what writing remembers
+    saved_for_backward: int = 0  # alive between forward and backward, without weights and their copies
+    peak: dict[str, int] = field(default_factory=dict)  # without weights and optimizer state, by kind
+    notes: Counter[str] = field(
+        default_factory=Counter
+    )  # of a forward pass: entries of attention maps, bytes of all-reduces
+    update_bytes: int = 0  # temporary tensors of the update
+    cache: int = 0  # decoding state
     items: int = 0
     unit: str = "tokens"
-    stride: tuple[int, int] | None = None  # pixels from one token to the next, where a stem makes them of an image
+    stride: tuple[int, int] | None = None  # pixels per token, for models with a stem
 
     @property
     def total(self) -> int:
@@ -82,15 +84,15 @@ class PassCosts:
 
     @property
     def maps(self) -> dict[str, int]:
-        """Entries of all attention maps, by what attends."""
+        """Entries of all attention maps, by module."""
         return {what.removeprefix("map "): n for what, n in self.notes.items() if what.startswith("map ")}
 
     def operations(self, *phases: str) -> int:
-        """Work of these phases."""
+        """Return the operations of these phases."""
         return sum(k.operations * n for p in phases for k, n in self.kernels.get(p, Counter()).items())
 
     def moved(self, *phases: str, fused: bool = True) -> int:
-        """Bytes that kernels read and write; fused: without those that a compiler puts into their neighbours."""
+        """Return the bytes that kernels read and write; `fused` leaves out pointwise kernels, which a compiler fuses."""
         counted = ((k, n) for p in phases for k, n in self.kernels.get(p, Counter()).items())
         return sum(k.moved * n for k, n in counted if not (fused and k.kind == "pointwise"))
 
@@ -99,7 +101,7 @@ class PassCosts:
 
 
 def training_step(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCosts:
-    """One update of one device."""
+    """Measure one update of one device."""
     model, about, update = _batch_independent(config, plan)
     found = replace(about, kernels={})
     op_log = _training_log(config, shape, plan)
@@ -113,7 +115,7 @@ def training_step(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCo
     found.notes = Counter({what: n // passes for what, n in op_log.noted("forward").items()})
     found.saved_for_backward = op_log.alive("loss").get("", 0)
     found.peak = op_log.peak(leave_out=(GRADIENT,) if plan.sharded else ())
-    if not plan.sharded:  # an update of slices is for whoever cuts them to think of
+    if not plan.sharded:  # for sharded updates see estimate._training_memory
         found.peak = max(found.peak, update.peak(), key=lambda peak: sum(peak.values()))
     found.items, found.unit = meta_model.count_items(model, shape)
     return found
@@ -123,7 +125,7 @@ _CACHE: dict[tuple[str, int, str], tuple[nn.Module, PassCosts, OpLog]] = {}
 
 
 def _batch_independent(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassCosts, OpLog]:
-    """What does not depend on the batch: a model's sizes and an update. The latest are remembered."""
+    """Return what does not depend on the batch: model, sizes and update. Recent results are cached."""
     key = repr(config), plan.tensor_parallel, plan.optimiser
     if key not in _CACHE:
         with _fake_model_errors():
@@ -140,14 +142,14 @@ def _batch_independent(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, Pas
 
 
 def saved_activation_bytes(config: Any, shape: InputShape, plan: ExecutionPlan) -> int:
-    """What one device keeps between forward and backward."""
+    """Return the bytes that one device keeps between forward and backward."""
     return _training_log(config, shape, plan, backward=False).alive("loss").get("", 0)
 
 
 def _training_log(
     config: Any, shape: InputShape, plan: ExecutionPlan, backward: bool = True, short: bool = True
 ) -> OpLog:
-    """The tape of the passes of an update; of a stack of equal blocks a few are run."""
+    """Return the log of the passes of an update; stacks of equal blocks are shortened and extrapolated."""
     with _fake_model_errors():
         model, meter = meta_model.build(config).train(), Meter()
         cuts = _slice(model, plan)
@@ -163,14 +165,14 @@ def _training_log(
             _count_maps(model, cuts, meter),
             extrapolate.mark_blocks(model, meter, missing),
         ):
-            for _ in range(min(plan.accumulate, 2) if backward else 1):  # the second finds the gradients of the first
+            for _ in range(min(plan.accumulate, 2) if backward else 1):  # the second pass adds to existing gradients
                 batch = meta_model.make_batch(model, shape)
                 with meter.during("forward"), _autocast(plan.precision), meter.by_part(modules_by_part(model)):
                     total = meta_model.training_loss(model, batch, meter.during, plan.is_cpu)
                 meter.mark("loss")
                 if backward:
                     with meter.during("backward"):
-                        (total / 2).backward()  # the loop divides by the number of tokens
+                        (total / 2).backward()  # the training loop divides by the number of tokens
                     for p in model.parameters():
                         if p.grad is not None:
                             meter.label(p.grad, GRADIENT)
@@ -182,7 +184,7 @@ def _training_log(
 
 
 def _update(model: nn.Module, optimiser: Any) -> OpLog:
-    """The tape of an update alone."""
+    """Return the log of an optimizer update."""
     meter = Meter()
     meter.leave_out([*model.parameters(), *optimiser.tensors().values()])
     with meter, meter.during("update"):
@@ -206,17 +208,17 @@ def _recompute(model: nn.Module, plan: ExecutionPlan, meter: Meter) -> None:
     from regard.training.parallel.parallelize import enable_gradient_checkpointing, transformer_blocks
 
     if not transformer_blocks(model):
-        raise Unsupported(f"{type(model).__name__} has no repeated blocks to recompute; leave --recompute out")
+        raise Unsupported(f"{type(model).__name__} has no repeated blocks to recompute; omit --recompute")
     for block in transformer_blocks(model) if not plan.is_cpu else []:
         GPUKernelMode(meter).wrap(block)
     enable_gradient_checkpointing(model)
 
 
-# -- reading and writing -----------------------------------------------------------------------------------------------
+# -- inference ---------------------------------------------------------------------------------------------------------
 
 
 def forward_pass(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCosts:
-    """One forward pass of a model whose weights are in the type of the products."""
+    """Measure one forward pass, with weights in the dtype of the products."""
     with _fake_model_errors(), torch.no_grad():
         model, found, cuts, meter = _inference_model(config, plan)
         missing = extrapolate.drop_repeated_blocks(model)
@@ -237,11 +239,11 @@ def forward_pass(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCos
 
 
 def decoding_step(config: Any, shape: InputShape, plan: ExecutionPlan, beam_size: int = 1) -> PassCosts:
-    """The last step of writing `length` tokens for every row of a batch, each in so many beams."""
+    """Measure the last of `length` decoding steps, with `beam_size` beams per row."""
     with _fake_model_errors(), torch.no_grad():
         model, found, cuts, meter = _inference_model(config, plan)
         if not callable(getattr(model, "start", None)):
-            raise Unsupported(f"{type(model).__name__} does not write one token after another; leave --decode out")
+            raise Unsupported(f"{type(model).__name__} is not autoregressive; omit --decode")
         writer: Any = model
         wanted = meta_model.row_length(model, shape, "target" if _start_argument(model) == "source" else "tokens")
         _check_length(model, wanted + (shape.source or 1) - 1 if _start_argument(model) == "prompts" else wanted)
@@ -252,8 +254,8 @@ def decoding_step(config: Any, shape: InputShape, plan: ExecutionPlan, beam_size
             if beam_size > 1:
                 state = writer.select(state, None, torch.zeros(shape.batch, beam_size, dtype=torch.long))
             if callable(getattr(model, "freeze", None)):
-                _, state = writer.step(tokens, state)  # some caches are made by the first step
-                state = writer.freeze(state)  # from here on a step reads all of the cache
+                _, state = writer.step(tokens, state)  # some caches are allocated by the first step
+                state = writer.freeze(state)  # from here on, a step reads the whole cache
             with meter.during("step"):
                 _, state = writer.step(tokens, state)
         found.kernels, found.notes, found.peak = meter.op_log.kernels(), meter.op_log.noted("step"), meter.op_log.peak()
@@ -263,25 +265,25 @@ def decoding_step(config: Any, shape: InputShape, plan: ExecutionPlan, beam_size
 
 
 def _check_length(model: nn.Module, needed: int) -> None:
-    """A learned table has no row for what comes after its end."""
+    """Raise if decoding needs more positions than are learned."""
     for name, module in model.named_modules():
         if isinstance(module, LearnedPositions) and not name.startswith("encoder") and needed > module.length:
             raise BadInput(f"{needed} positions are needed, but {module.length} are learned: set length={needed}")
 
 
 def _start_argument(model: nn.Module) -> str:
-    """What a model reads before it writes: a source, or prompts."""
+    """Return the first argument of `start`: source or prompts."""
     return next(iter(inspect.signature(model.start).parameters))  # type: ignore[arg-type]
 
 
 def _start_input(model: nn.Module, shape: InputShape) -> Tensor:
-    """A source, or a prompt of one token where none is given."""
+    """Return a source, or a prompt (of one token by default)."""
     length = meta_model.row_length(model, shape, "source") if _start_argument(model) == "source" else shape.source or 1
     return torch.zeros(shape.batch, length, dtype=torch.long)
 
 
 def _state_bytes(state: Any) -> int:
-    """Bytes of all tensors that a state holds, however deep."""
+    """Return the bytes of all tensors in a nested state."""
     found: dict[int, int] = {}
 
     def visit(x: Any, deep: int = 0) -> None:
@@ -298,7 +300,7 @@ def _state_bytes(state: Any) -> int:
 
 
 def _inference_model(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassCosts, dict[str, str], Meter]:
-    """A model that is only used, its weights in the type of the products."""
+    """Return a model in eval mode with weights in the dtype of the products, its sizes, slices and a meter."""
     model, meter = meta_model.build(config).eval(), Meter()
     found, cuts = _model_sizes(model, plan)
     if plan.precision == "bfloat16":
@@ -307,21 +309,23 @@ def _inference_model(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassC
     return model, found, cuts, meter
 
 
-# -- what all of them need ---------------------------------------------------------------------------------------------
+# -- shared ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _fake_model_errors() -> Iterator[None]:
-    """Inside, a shape that cannot be is said in one line."""
+    """Inside the context, use fake tensors and raise errors of shapes as `BadInput`."""
     was = gc.isenabled()
-    gc.disable()  # when tensors in cycles go must not depend on what ran before; and much time went there
+    gc.disable()  # frees of cyclic garbage must not depend on earlier runs; also faster
     try:
         with fake_tensors():
             yield
     except RegardError:
         raise
     except DynamicOutputShapeException as error:
-        raise Unsupported(f"the shapes of this model depend on values, which are not there: {error}") from None
+        raise Unsupported(
+            f"the shapes of this model depend on values, which fake tensors do not have: {error}"
+        ) from None
     except (RuntimeError, ValueError, TypeError) as error:
         raise BadInput(f"this shape does not go through the model: {str(error).splitlines()[0][:200]}") from error
     finally:
@@ -330,10 +334,12 @@ def _fake_model_errors() -> Iterator[None]:
 
 
 def _model_sizes(model: nn.Module, plan: ExecutionPlan) -> tuple[PassCosts, dict[str, str]]:
-    """The sizes of a model, which is then cut."""
+    """Return the sizes of a model and slice its matrices."""
     whole = by_part(model)
     tied = frozenset(part for part, n in whole.items() if not n)
-    found = PassCosts(whole=sum(whole.values()), inactive=sum(part.unused_parameters for part in moe_layers(model)), tied=tied)
+    found = PassCosts(
+        whole=sum(whole.values()), inactive=sum(part.unused_parameters for part in moe_layers(model)), tied=tied
+    )
     cuts = _slice(model, plan)
     found.parameters = by_part(model) if cuts else whole
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
@@ -346,7 +352,7 @@ def _model_sizes(model: nn.Module, plan: ExecutionPlan) -> tuple[PassCosts, dict
 
 
 def _slice(model: nn.Module, plan: ExecutionPlan) -> dict[str, str]:
-    """One device's part of the matrices. FlexAttention keeps what the other fused kernels keep."""
+    """Slice the matrices for one device. FlexAttention is counted as SDPA, which saves the same tensors."""
     for module in model.modules():
         if isinstance(module, SoftmaxAttention) and module.backend == "flex":
             module.backend = "sdpa"
@@ -354,7 +360,7 @@ def _slice(model: nn.Module, plan: ExecutionPlan) -> dict[str, str]:
 
 
 def _to_bfloat16(model: nn.Module) -> None:
-    """Weights in bfloat16; what was tied stays tied. (`model.to` cannot swap tensors that are not there.)"""
+    """Cast weights to bfloat16 and keep ties (`model.to` cannot swap fake tensors)."""
     made: dict[nn.Parameter, nn.Parameter] = {}
     for module in model.modules():
         for name, p in module._parameters.items():
@@ -365,7 +371,7 @@ def _to_bfloat16(model: nn.Module) -> None:
 
 
 def _input_dtype(x: Tensor, plan: ExecutionPlan) -> Tensor:
-    """An input in the type of the weights that read it."""
+    """Cast a floating-point input to the dtype of the weights."""
     return x.to(torch.bfloat16) if plan.precision == "bfloat16" and x.is_floating_point() else x
 
 
@@ -379,33 +385,33 @@ def _autocast(precision: str) -> Any:
 
 @contextmanager
 def _count_maps(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterator[None]:
-    """Inside, the entries of all attention maps are noted, by what attends (layers together), and sums over devices."""
+    """Inside the context, note the entries of all attention maps by module (layers together), and all-reduces."""
     handles = []
 
     def mechanism(name: str) -> Any:
-        def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             q, k = args[0], args[1]
             meter.note(f"map {name}", q.numel() // q.shape[-1] * k.shape[-2])
 
-        return look
+        return hook
 
     def windows(name: str) -> Any:
-        def look(mixer: WindowAttention, args: tuple[Any, ...]) -> None:
+        def hook(mixer: WindowAttention, args: tuple[Any, ...]) -> None:
             y, x = padded_size((args[0].shape[1], args[0].shape[2]), mixer.window)
             heads = args[0].shape[3] // mixer.project.head_dim
             meter.note(f"map {name}", args[0].shape[0] * heads * y * x * mixer.window[0] * mixer.window[1])
 
-        return look
+        return hook
 
     def aligner(name: str) -> Any:
-        def look(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        def hook(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             meter.note(f"map {name}", out[0].numel())
 
-        return look
+        return hook
 
     for path, module in model.named_modules():
-        name = re.sub(r"\.\d+(?=\.\D*$|$)", ".*", path).removesuffix(".attend")  # layers together, stages apart
-        if isinstance(module, WindowAttention):  # its mechanism may never be called: a GPU has a kernel for windows
+        name = re.sub(r"\.\d+(?=\.\D*$|$)", ".*", path).removesuffix(".attend")  # layers together, stages separate
+        if isinstance(module, WindowAttention):  # on a GPU a kernel replaces its mechanism
             handles.append(module.register_forward_pre_hook(windows(name)))
         elif isinstance(module, Mechanism) and not isinstance(
             model.get_submodule(path.rpartition(".")[0]), WindowAttention
@@ -425,16 +431,15 @@ def _count_maps(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterato
 
 
 def part_of(path: str) -> str:
-    """The part a module or parameter belongs to: layers together, norms together; ``decoder.blocks.*.feed``, and of
-    stages ``stages.*.blocks.*.mix``."""
+    """Return the part that a module or parameter belongs to, layers and norms together: ``decoder.blocks.*.feed``."""
     words = path.split(".")
     numbers = [i for i, word in enumerate(words) if word.isdigit()]
     if not numbers:
         return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
     at = numbers[0] + 1
-    while at < len(words) and any(word.isdigit() for word in words[at : at + 2]):  # a list within a list
+    while at < len(words) and any(word.isdigit() for word in words[at : at + 2]):  # nested lists
         at += 1
-    if at < len(words) - 1 or words[-1] not in ("weight", "bias"):  # else a layer that stands in the list itself
+    if at < len(words) - 1 or words[-1] not in ("weight", "bias"):  # else the layer is an element of the list
         at += 1
     end = min(at, len(words))
     last = words[end - 1]
@@ -445,7 +450,7 @@ def part_of(path: str) -> str:
 
 
 def by_part(model: nn.Module) -> dict[str, int]:
-    """Parameters of each part, in the order of the model; what is tied counts where it comes first."""
+    """Return the parameters of each part in model order; tied ones count at their first occurrence."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     for name, p in model.named_parameters(remove_duplicate=False):
@@ -456,7 +461,7 @@ def by_part(model: nn.Module) -> dict[str, int]:
 
 
 def modules_by_part(model: nn.Module) -> dict[str, list[nn.Module]]:
-    """The modules at the head of each part."""
+    """Return the root modules of each part."""
     found: dict[str, list[nn.Module]] = {}
     names = set(by_part(model))
     for path, module in model.named_modules():

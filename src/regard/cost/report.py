@@ -1,4 +1,4 @@
-"""An estimate in tables, and as JSON."""
+"""Print an estimate as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WHAT = {  # the lines of the memory table
     "weights": "weights, float32",
     "optimiser": "optimiser ({optimiser})",
     "gradients": "gradients, float32",
-    "gradient buckets": "buckets in which DDP sends gradients",
-    "gathered": "blocks that FSDP has gathered, and their gradients",
+    "gradient buckets": "DDP gradient buckets",
+    "gathered": "blocks gathered by FSDP, and their gradients",
     "copies of weights": "copies of weights in bfloat16",
     "activations": "activations",
-    "update": "what the update holds beside them",
+    "update": "temporary tensors of the update",
     "cache": "cache of keys and values, and other state",
 }
 PHASES = ("forward", "loss", "backward", "update", "step")
@@ -30,7 +30,7 @@ PHASES = ("forward", "loss", "backward", "update", "step")
 
 
 def count(n: float, billion: str = "G") -> str:
-    """124 M, three digits and a letter for a power of a thousand; parameters and tokens are counted in B."""
+    """Format with three digits and an SI prefix, e.g. 124 M; parameters and tokens use B for 10^9."""
     for power, unit in ((18, "E"), (15, "P"), (12, "T"), (9, billion), (6, "M"), (3, "k")):
         if n >= 0.9995 * 10**power:
             return f"{_three(n / 10**power)} {unit}"
@@ -38,12 +38,12 @@ def count(n: float, billion: str = "G") -> str:
 
 
 def _three(x: float) -> str:
-    """Three digits, all of them where there are more."""
+    """Format with three significant digits, or as an integer above 999."""
     return f"{x:.{max(0, 2 - int(log10(max(x, 1e-9))))}f}" if x < 999.5 else f"{x:,.0f}"
 
 
 def size(n: float) -> str:
-    """Bytes in binary units, three digits."""
+    """Format bytes in binary units."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if n >= 0.9995 * 2**power:
             return f"{_three(n / 2**power)} {unit}"
@@ -51,7 +51,7 @@ def size(n: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     for unit, long in (("days", 86400), ("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3)):
         if seconds >= 2 * long or (unit == "ms" and seconds >= 1e-3) or (unit == "s" and seconds >= 1):
             return f"{_three(seconds / long)} {unit}"
@@ -59,7 +59,7 @@ def span(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in per cent."""
+    """Format a share in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else ""
 
 
@@ -70,7 +70,7 @@ Section = tuple[str, tuple[str, ...], Rows]  # title, heads of the columns after
 
 
 def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
-    """The tables of an estimate."""
+    """Yield the tables of an estimate."""
     yield _parts(cost)
     yield _work(cost)
     yield _memory(cost)
@@ -84,7 +84,7 @@ def sections(cost: Cost, advice: bool = True) -> Iterator[Section]:
 
 
 def _as_in_lectures(cost: Cost) -> Section | None:
-    """The maps of a model that reads images or clips, as the lectures count them."""
+    """Return the sizes of attention maps over images or clips, as the lectures count them."""
     config, maps = cost.scenario.config, cost.passes.maps
     if cost.passes.unit not in ("images", "clips") or not maps or cost.scenario.mode == "decode":
         return None
@@ -105,13 +105,13 @@ def _as_in_lectures(cost: Cost) -> Section | None:
     rows = [(name, f"{n:,}", size(FLOAT * n)) for name, n in each.items()]
     rows.append(("all maps", f"{sum(each.values()):,}", size(FLOAT * sum(each.values()))))
     if (whole := _unwindowed(config, y, x)) is not None:
-        rows.append(("were every cell to see every other", f"{whole:,}", size(FLOAT * whole)))
+        rows.append(("with global attention", f"{whole:,}", size(FLOAT * whole)))
     one = cost.passes.unit.removesuffix("s")
     return f"Maps of one {one}, all layers and heads of a stage, float32", ("entries", "bytes"), rows
 
 
 def _unwindowed(config: Any, y: int, x: int) -> int | None:
-    """Entries of all maps of a model with windows, were there none."""
+    """Return the map entries of a windowed model if attention were global."""
     if not isinstance(getattr(config, "window_size", None), int):
         return None
     found = 0
@@ -122,11 +122,11 @@ def _unwindowed(config: Any, y: int, x: int) -> int | None:
 
 
 def heading(name: str, cost: Cost) -> list[str]:
-    """What is estimated, in two lines."""
+    """Return two lines that say what is estimated."""
     scenario = cost.scenario
     changed = ", ".join(f"{k}={v}" for k, v in changed_settings(scenario.config).items())
     changed = f" ({changed})" if changed else ""
-    what = {"train": "one update", "infer": "one reading", "decode": "one step of writing"}[scenario.mode]
+    what = {"train": "one update", "infer": "one forward pass", "decode": "one decoding step"}[scenario.mode]
     rows = scenario.shape.batch * (scenario.accumulate if scenario.mode == "train" else 1)
     of = f"{cost.items:,} {cost.passes.unit}" if scenario.mode != "decode" else f"{scenario.beam_size} beams each"
     if scenario.mode == "decode" and scenario.beam_size == 1:
@@ -175,8 +175,8 @@ def _work(cost: Cost) -> Section:
         if update:
             rows.append(("update", count(update)))
     elif scenario.mode == "decode":
-        rows.append(("reading what comes before, once", count(forward)))
-        rows.append(("a step: one more token of every output", count(passes.operations("step") // 2)))
+        rows.append(("prompt, once", count(forward)))
+        rows.append(("one decoding step", count(passes.operations("step") // 2)))
     if scenario.mode != "decode":
         rows.append(("all", count(cost.operations // 2)))
         mine = cost.items / scenario.shares
@@ -187,8 +187,8 @@ def _work(cost: Cost) -> Section:
             (f"{article} {unit}, all devices together", f"{count(every)} = {every / cost.parameters:.2f} x parameters")
         )
     if cost.passes.maps:
-        rows.append(("attention maps, were they stored in float32", size(_maps(cost))))
-    return "Work of one device (two operations a multiply-add)", ("multiply-adds",), rows
+        rows.append(("attention maps, if stored in float32", size(_maps(cost))))
+    return "Work of one device (two operations per multiply-add)", ("multiply-adds",), rows
 
 
 def _maps(cost: Cost) -> int:
@@ -203,20 +203,21 @@ def _memory(cost: Cost) -> Section:
         if what == "weights" and scenario.mode != "train":
             word = f"weights, {scenario.precision}"
         rows.append((word, size(n)))
-    rows.append(("held at the fullest moment", size(cost.peak_bytes)))
+    rows.append(("peak", size(cost.peak_bytes)))
     later = FLOAT * cost.passes.total
     if scenario.mode == "train" and cost.parallel != "fsdp" and cost.memory.get("gradients", 0) < 0.99 * later:
-        rows.append(("  gradients, when the activations have gone", size(later)))
-    apart = f"needed: {scenario.efficiency.fragmentation:.0%} between tensors, {size(scenario.efficiency.reserved)} for the device itself"
-    rows.append((apart, size(cost.required_bytes)))
+        rows.append(("  gradients, after the activations are freed", size(later)))
+    overhead = scenario.efficiency
+    required = f"required: {overhead.fragmentation:.0%} fragmentation, {size(overhead.reserved)} reserved"
+    rows.append((required, size(cost.required_bytes)))
     rows.append(
         (
-            f"there ({scenario.device.name})",
+            f"available ({scenario.device.name})",
             f"{size(scenario.device.memory)}: {'fits' if cost.fits else 'does not fit'}",
         )
     )
     if scenario.mode == "train":
-        rows.append(("  kept from forward to backward", size(cost.passes.saved_for_backward)))
+        rows.append(("  saved for backward", size(cost.passes.saved_for_backward)))
         if cost.saved_with_recompute_toggled is not None:
             rows.append(
                 (f"  with{'out' if scenario.recompute else ''} recomputation", size(cost.saved_with_recompute_toggled))
@@ -228,7 +229,7 @@ def _advice(cost: Cost) -> Section:
     rows: Rows = []
     most = largest_batch(cost) if cost.scenario.shape.batch > cost.scenario.shares else None
     if most is None:
-        rows.append(("the largest batch that fits", "none: one row a device is too much already"))
+        rows.append(("the largest batch that fits", "none: even one row per device does not fit"))
     else:
         times = -(-cost.scenario.shape.batch // most)
         rows.append(
@@ -241,7 +242,7 @@ def _advice(cost: Cost) -> Section:
         fits = "fits" if other.fits else "does not fit either"
         time = other.seconds / other.items / (cost.seconds / cost.items)
         rows.append((words, f"{fits}: {size(other.required_bytes)}; {time:.2f} x the time"))
-    return "It does not fit. What would", ("",), rows
+    return "It does not fit. What would help", ("",), rows
 
 
 def _sent(cost: Cost) -> Section:
@@ -250,7 +251,7 @@ def _sent(cost: Cost) -> Section:
             flow.what,
             size(flow.bytes_sent),
             span(flow.seconds),
-            "waited for" if flow.blocking else "beside the computing",
+            "blocking" if flow.blocking else "overlaps with computing",
         )
         for flow in cost.flows
     ]
@@ -260,7 +261,7 @@ def _sent(cost: Cost) -> Section:
 def _time(cost: Cost) -> Section:
     scenario, unit = cost.scenario, cost.passes.unit
     waiting = cost.seconds - cost.computing
-    what = {"train": "an update", "infer": "a reading", "decode": "a step"}[scenario.mode]
+    what = {"train": "an update", "infer": "a forward pass", "decode": "a step"}[scenario.mode]
     rows: Rows = [("computing", span(cost.computing))]
     if cost.flows:
         rows.append(("waiting for other devices", span(waiting) if waiting > 0 else "0"))
@@ -278,21 +279,21 @@ def _time(cost: Cost) -> Section:
 
 
 def assumptions(cost: Cost) -> str:
-    """What the numbers rest on."""
+    """Return the assumptions behind the numbers."""
     h = cost.scenario.efficiency
     many = cost.scenario.devices > 1
     links = f", links {h.link:.0%}" if many else ""
-    hidden = f"; {h.overlap:.0%} of the computing can hide what is sent beside it" if many else ""
+    hidden = f"; communication overlaps with {h.overlap:.0%} of the computing" if many else ""
     return (
-        "Counted, on tensors without numbers: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
+        "Counted on fake tensors: parameters, multiply-adds, memory (of eager PyTorch). Assumed, for time: "
         f"products reach {h.matmul:.0%} of the peak, attention {h.attention:.0%}, memory {h.bandwidth:.0%}{links}; "
-        f"pointwise operations are fused into others; a kernel takes {h.launch * 1e6:.0f} µs at least{hidden}; causal "
-        f"attention counts whole. {cost.scenario.device.name}: {cost.scenario.device.source}."
+        f"pointwise operations are fused; a kernel takes at least {h.launch * 1e6:.0f} µs{hidden}; causal "
+        f"attention counts as full. {cost.scenario.device.name}: {cost.scenario.device.source}."
     )
 
 
 def lecture_sections(length: int = 512, width: int = 512) -> Iterator[Section]:
-    """The arithmetic of the lectures."""
+    """Yield tables of the arithmetic of the lectures."""
     rows: Rows = []
     for line in lectures.lines():
         value = f"{line.value:,}" if isinstance(line.value, int) else str(line.value)
@@ -308,7 +309,7 @@ def lecture_sections(length: int = 512, width: int = 512) -> Iterator[Section]:
         for layer in lectures.layer_kinds(length, width)
     ]
     yield (
-        f"Layers over {length} vectors of width {width}: how much, how many steps in turn, how far apart the ends are",
+        f"Layers over {length} vectors of width {width}: work, serial steps, longest path between two tokens",
         ("multiply-adds", "serial steps", "path: one-sided", "centred", "paper's order"),
         kinds,
     )
@@ -326,7 +327,7 @@ LAYERS_ASSUME = (
 
 
 def to_json(name: str, cost: Cost) -> dict[str, Any]:
-    """Everything, as plain values: bytes, seconds, operations (two a multiply-add) of one device and one update."""
+    """Return everything as JSON values: bytes, seconds and operations (two per multiply-add) of one device and update."""
     scenario, passes = cost.scenario, cost.passes
     run = cost.run if scenario.mode == "train" else None
     phases = [phase for phase in PHASES if phase in passes.kernels]
@@ -373,7 +374,7 @@ def to_json(name: str, cost: Cost) -> dict[str, Any]:
 
 
 def lectures_to_json() -> dict[str, Any]:
-    """The arithmetic of the lectures as plain values."""
+    """Return the arithmetic of the lectures as JSON values."""
     return {
         "lines": [vars(line) for line in lectures.lines()],
         "layers": [vars(layer) for layer in lectures.layer_kinds(512, 512)],
@@ -382,7 +383,7 @@ def lectures_to_json() -> dict[str, Any]:
 
 
 def show(tables: Sequence[Section], before: Sequence[str] = (), after: str = "") -> None:
-    """Print tables."""
+    """Print tables to the terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -150,7 +150,8 @@ class Preprocess:
 
     def batch(self, images: Sequence[Any], like: Tensor | None = None) -> Float[Tensor, "B C Y X"]:
         """Return several images as one batch."""
-        return torch.cat([self(image, like) for image in images])
+        empty = torch.zeros(0, self.channels, *self.size).to(*(() if like is None else (like.device, like.dtype)))
+        return torch.cat([self(image, like) for image in images]) if images else empty
 
 
 def normalize(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:

@@ -84,7 +84,6 @@ SIZES: dict[str, dict[str, Any]] = {
 class CCT(ImageModel):
     """Images to logits of classes."""
 
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         validate(config)

@@ -98,7 +98,6 @@ class AcousticEncoder(nn.Module):
     Stacking, without convolutions and with a one-directional encoder, is causal.
     """
 
-    initializes_others = True  # other models may start from it (train.init_from)
 
     def __init__(
         self,

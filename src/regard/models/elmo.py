@@ -86,7 +86,7 @@ class ELMo(ModelContract):
         targets: Int[Tensor, "B N"] | None = None,
         loss: Loss | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the layers J B N 2C of sentences, whose words index rows of `spelled_words`; with `loss`, its value.
+        """Return the layers J B N 2C of sentences, whose words index rows of `spelled`; with `loss`, its value.
 
         A sentence begins with <s> and ends with </s>: forwards, every position predicts the next word, backwards the
         previous one. `targets` are vocabulary ids, -100 where nothing is predicted.

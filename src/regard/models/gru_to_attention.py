@@ -216,7 +216,7 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, width: int, parts: int) -> None:
         super().__init__()
-        self.given = nn.Linear(width, parts * width)
+        self.input_projection = nn.Linear(width, parts * width)
         self.state = nn.Linear(width, parts * width, bias=False)
         nn.init.orthogonal_(self.state.weight)
 
@@ -229,7 +229,7 @@ class GatedLayer(RecurrentLayer):
     def __init__(self, width: int) -> None:
         super().__init__(width, 2)
         self.attend = GatedSum()
-        nn.init.constant_(self.given.bias[:width], 1.0)  # it starts by keeping more than it takes
+        nn.init.constant_(self.input_projection.bias[:width], 1.0)  # it starts by keeping more than it takes
 
     def forward(
         self,
@@ -241,8 +241,8 @@ class GatedLayer(RecurrentLayer):
     ) -> Float[Tensor, "B N C"]:
         """Compute gates and candidates step by step, then their sum."""
         state, gates, candidates = torch.zeros_like(x[:, 0]), [], []
-        for given in self.given(x).unbind(1):
-            gate, new = self.next(given, state)
+        for projected in self.input_projection(x).unbind(1):
+            gate, new = self.next(projected, state)
             state = gate * state + (1 - gate) * new
             gates.append(gate)
             candidates.append(new)
@@ -250,9 +250,9 @@ class GatedLayer(RecurrentLayer):
         out: Tensor = self.attend(u, u, new, CausalMask()).squeeze(-1).mT
         return out
 
-    def next(self, given: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def next(self, projected: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gate u_t and the candidate h̃_t."""
-        gate, new = upcast(given + self.state(state)).chunk(
+        gate, new = upcast(projected + self.state(state)).chunk(
             2, -1
         )  # in float32: rounding errors of the state would add up
         return torch.sigmoid(gate), torch.tanh(new)
@@ -260,14 +260,13 @@ class GatedLayer(RecurrentLayer):
     def step(self, x: Float[Tensor, "B K C"], past: Any, real: Bool[Tensor, "B K t"]) -> tuple[Tensor, Any]:
         """Advance every beam by one token."""
         state = torch.zeros_like(x) if past is None else past[0]
-        gate, new = self.next(self.given(x), state)
+        gate, new = self.next(self.input_projection(x), state)
         state = torch.where(real[..., -1:], gate * state + (1 - gate) * new, state)
         return state, (state,)
 
 
 class SoftmaxWeightsLayer(RecurrentLayer):
-    """Step 1: a softmax over all candidates, which still depend on the last state. Its state is h and the candidates. x
-    x"""
+    """Step 1: a softmax over all candidates, which still depend on the last state. Its state is h and the candidates."""
 
     kind = "self"
 
@@ -285,15 +284,15 @@ class SoftmaxWeightsLayer(RecurrentLayer):
     ) -> Float[Tensor, "B N C"]:
         """Compute the candidates step by step, then all their sums at once, which are the states again."""
         state, known = torch.zeros_like(x[:, :1]), x[:, :0]
-        for given, query in zip(self.given(x).split(1, 1), x.split(1, 1), strict=True):
-            known = torch.cat([known, torch.tanh(given + self.state(state))], 1)
+        for projected, query in zip(self.input_projection(x).split(1, 1), x.split(1, 1), strict=True):
+            known = torch.cat([known, torch.tanh(projected + self.state(state))], 1)
             state = (query @ known.mT * x.shape[-1] ** -0.5).softmax(-1) @ known
         return _single_head(self.attend, x, known, CausalMask())
 
     def step(self, x: Float[Tensor, "B K C"], past: Any, real: Bool[Tensor, "B K t"]) -> tuple[Tensor, Any]:
         """Advance every beam by one token."""
         state, known = (torch.zeros_like(x), x[:, :, None][:, :, :0]) if past is None else past
-        known = torch.cat([known, torch.tanh(self.given(x) + self.state(state))[:, :, None]], 2)
+        known = torch.cat([known, torch.tanh(self.input_projection(x) + self.state(state))[:, :, None]], 2)
         out = _attend_step(self.attend, x[:, :, None, None], known[:, :, None], known[:, :, None], real)
         return out, (torch.where(real[..., -1:], out, state), known)
 
@@ -305,7 +304,7 @@ class ParallelCandidatesLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.given = nn.Linear(width, width)
+        self.input_projection = nn.Linear(width, width)
         self.attend = SoftmaxAttention()
 
     def forward(
@@ -316,11 +315,13 @@ class ParallelCandidatesLayer(nn.Module):
         positions: PositionInfo | None = None,
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        return _single_head(self.attend, x, torch.tanh(self.given(x)), CausalMask() if mask is None else mask)
+        return _single_head(
+            self.attend, x, torch.tanh(self.input_projection(x)), CausalMask() if mask is None else mask
+        )
 
     def step(self, x: Float[Tensor, "B K C"], past: Any, real: Bool[Tensor, "B K t"]) -> tuple[Tensor, Any]:
         """Advance every beam by one token."""
-        new = torch.tanh(self.given(x))[:, :, None]
+        new = torch.tanh(self.input_projection(x))[:, :, None]
         known = new if past is None else torch.cat([past[0], new], 2)
         return _attend_step(self.attend, x[:, :, None, None], known[:, :, None], known[:, :, None], real), (known,)
 
@@ -335,7 +336,7 @@ class ProjectedLayer(nn.Module):
         self.project = CrossProjection(width, heads)
         self.attend = SoftmaxAttention()
         self.join = OutputProjection(width)
-        self.given = nn.Linear(width, width)
+        self.input_projection = nn.Linear(width, width)
 
     def forward(
         self,
@@ -345,13 +346,13 @@ class ProjectedLayer(nn.Module):
         positions: PositionInfo | None = None,
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        k, v = self.project.project_kv(torch.tanh(self.given(x if context is None else context)))
+        k, v = self.project.project_kv(torch.tanh(self.input_projection(x if context is None else context)))
         out: Tensor = self.join(self.attend(self.project.project_q(x), k, v, CausalMask() if mask is None else mask))
         return out
 
     def step(self, x: Float[Tensor, "B K C"], past: Any, real: Bool[Tensor, "B K t"]) -> tuple[Tensor, Any]:
         """Advance every beam by one token."""
-        kv = self.project.project_kv(torch.tanh(self.given(x)))
+        kv = self.project.project_kv(torch.tanh(self.input_projection(x)))
         new = [part.transpose(1, 2)[..., None, :] for part in kv]  # B K H 1 D
         known = new if past is None else [torch.cat([old, part], 3) for old, part in zip(past, new, strict=True)]
         query = self.project.project_q(x).transpose(1, 2)[..., None, :]
@@ -403,9 +404,13 @@ class RecurrentStack(Encoder):
     """A causal stack of blocks that steps with the states of its layers."""
 
     def forward(
-        self, x: Float[Tensor, "B N C"], mask: Mask | None = None, pass_state: PassState | None = None
+        self,
+        x: Float[Tensor, "B N C"],
+        mask: Mask | None = None,
+        pass_state: PassState | None = None,
+        position_vectors: Float[Tensor, "#B N C"] | None = None,
     ) -> Float[Tensor, "B N C"]:
-        return super().forward(x, CausalMask(), pass_state)
+        return super().forward(x, CausalMask(), pass_state, position_vectors)
 
     def start(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"]) -> State:
         """Read prompts, of which lengths[b] tokens are real, token by token."""

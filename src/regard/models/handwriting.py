@@ -95,10 +95,10 @@ class Handwriting(ModelContract):
             )
         if text is None:
             raise BadInput("this model needs a text to write; pass `text`")
-        said = F.one_hot(text, self.config.vocab).to(points.dtype)
+        one_hot = F.one_hot(text, self.config.vocab).to(points.dtype)
         mask = None if lengths is None else PaddingMask(lengths).real(text.shape[1])
-        seen = said.new_zeros(said.shape[0], 1, self.config.vocab)
-        return HandwritingState(said, mask, (like, like), seen, None, ((like, like),) * len(self.upper_layers))
+        seen = one_hot.new_zeros(one_hot.shape[0], 1, self.config.vocab)
+        return HandwritingState(one_hot, mask, (like, like), seen, None, ((like, like),) * len(self.upper_layers))
 
     def read(self, points: Float[Tensor, "B T 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
         """Run from a state over one or more points; return the mixtures and the new state."""

@@ -223,7 +223,7 @@ class EmitterMemory:
         return EmitterMemory(self.input_gates[rows], self.num_places[rows])
 
     def repeat(self, many: int) -> EmitterMemory:
-        """Repeat every input `times` times, copies adjacent."""
+        """Repeat every input `many` times, copies adjacent."""
         if many <= 1:
             return self
         every = torch.arange(self.num_places.shape[0], device=self.num_places.device)

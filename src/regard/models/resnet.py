@@ -66,7 +66,6 @@ SIZES: dict[str, dict[str, Any]] = {
 class ResNet(ImageModel):
     """Images to logits of classes."""
 
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         validate(config)

@@ -123,9 +123,9 @@ class Seq2Seq(CapturableDecodable, ModelContract):
         return DecoderState(TensorMemory(vector[:, None]), self.start_from(vector))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        given = self.context(self.drop(self.embed_target(tokens)), state.memory.values)
-        hidden: States = self.network.step(given, state.hidden)
-        return self.output(hidden[-1][0], given), state.updated(hidden)
+        inputs = self.context(self.drop(self.embed_target(tokens)), state.memory.values)
+        hidden: States = self.network.step(inputs, state.hidden)
+        return self.output(hidden[-1][0], inputs), state.updated(hidden)
 
 
 class EveryStepContext(nn.Module):

@@ -6,8 +6,8 @@
     head        linear, on the mean of the last tokens
 
 The cost is linear in the number of pixels, and the four stages are a feature pyramid. Images of any size work: a grid
-that windows do not divide is padded, and the padding is masked (`padding`, attention.window_attention). No window is larger
-than the grid of its stage at the training size.
+that windows do not divide is padded, and the padding is masked (`padding`, attention.window_attention). No window is
+larger than the grid of its stage at the training size.
 
 Liu et al.: Swin Transformer: Hierarchical Vision Transformer using Shifted Windows. ICCV 2021. arXiv:2103.14030
 """

@@ -99,8 +99,9 @@ class SwinV2(Swin):
 def change_window(model: Swin, image_size: int | tuple[int, int], window_size: int) -> SwinV2:
     """Return the model with other windows, for images of another size; offsets keep the unit of the first training."""
     if not isinstance(model, SwinV2):
-        given = type(model).__name__
-        raise Unsupported(f"change_window needs a SwinV2, got a {given}, whose positions depend on the window")
+        raise Unsupported(
+            f"change_window needs a SwinV2, got a {type(model).__name__}, whose positions depend on the window"
+        )
     config: Config = model.config
     before = config.pretrained_window_sizes or tuple(
         _square_side(model._window(stage)) for stage in range(len(config.layers))

@@ -83,11 +83,11 @@ class Word2Vec(ModelContract):
     ) -> Float[Tensor, ""]:
         """Return the loss of negative sampling, summed over all targets."""
         with torch.autocast(centres.device.type, enabled=False):
-            read, wanted = self.algorithm(self.embed.weight, centres, contexts)
-            real = wanted != NO_WORD
-            weight = torch.cat([real.to(read.dtype), -_negative_counts(wanted, real, negatives).to(read.dtype)], 1)
+            inputs, targets = self.algorithm(self.embed.weight, centres, contexts)
+            real = targets != NO_WORD
+            weight = torch.cat([real.to(inputs.dtype), -_negative_counts(targets, real, negatives).to(inputs.dtype)], 1)
             used = weight != 0
-            scores = pair_scores(read, self.output.weight, Pairs.from_mask(torch.cat([wanted, negatives], 1), used))
+            scores = pair_scores(inputs, self.output.weight, Pairs.from_mask(torch.cat([targets, negatives], 1), used))
             weight = weight[used]  # 1 for a target, -n for a negative of n targets
             return -(weight.abs() * F.logsigmoid(weight.sign() * scores)).sum()
 
@@ -125,10 +125,10 @@ ALGORITHMS: Registry = {
 }
 
 
-def _negative_counts(wanted: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
+def _negative_counts(targets: Tensor, real: Tensor, negatives: Tensor) -> Int[Tensor, "B K"]:
     """Return the weight of each negative: the number of targets that differ from it."""
     same = torch.zeros_like(negatives)
-    for each in wanted.unbind(1):  # W small comparisons instead of one of B W K
+    for each in targets.unbind(1):  # W small comparisons instead of one of B W K
         same += each[:, None] == negatives
     return real.sum(1, keepdim=True) - same
 

@@ -249,23 +249,23 @@ def _train_bytes(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
 def _train_bpe(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     _use_metaspace(tokenizer, lower)
-    kept, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
+    texts, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
     trainer = trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
-    _train_normalised(tokenizer, kept, trainer)
+    _train_normalised(tokenizer, texts, trainer)
     return tokenizer
 
 
 def _train_unigram(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.Unigram())
     _use_metaspace(tokenizer, lower)
-    kept, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
+    texts, _ = _known_characters(tokenizer, lines, size - len(SPECIAL_TOKENS))
     # Train more pieces than needed and cut here: the trainer's own cut among equal scores differs from run to run.
     trainer = trainers.UnigramTrainer(
         vocab_size=size + size // 8 + 8, special_tokens=list(SPECIAL_TOKENS), unk_token="<unk>", show_progress=False
     )
-    _train_normalised(tokenizer, kept, trainer)
+    _train_normalised(tokenizer, texts, trainer)
     pieces = _stable_pieces(
         json.loads(tokenizer.to_str())["model"]["vocab"][len(SPECIAL_TOKENS) :], size - len(SPECIAL_TOKENS)
     )
@@ -294,17 +294,17 @@ def _stable_pieces(scored: list[tuple[str, float]], capacity: int) -> list[tuple
 def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = HFTokenizer(models.WordPiece(unk_token="<unk>"))
     _use_joiners(tokenizer, lower)
-    kept, characters = _known_characters(tokenizer, lines, (size - len(SPECIAL_TOKENS)) // 2)
+    texts, characters = _known_characters(tokenizer, lines, (size - len(SPECIAL_TOKENS)) // 2)
     # As special tokens the characters get fixed ids, by which the trainer breaks ties; otherwise it numbers them in the
     # order of a hash table, which varies. Punctuation with joiners is a piece from the start.
     letters = characters + [f"##{c}" for c in characters]
-    signs = Counter(word for text in kept for word in text.split() if JOINER in word)
+    signs = Counter(word for text in texts for word in text.split() if JOINER in word)
     common = sorted((s for s, n in signs.items() if n > 1), key=lambda s: (-signs[s], s))
     letters += common[: max(0, size - len(SPECIAL_TOKENS) - len(letters))]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=[*SPECIAL_TOKENS, *letters], show_progress=False
     )
-    _train_normalised(tokenizer, kept, trainer)
+    _train_normalised(tokenizer, texts, trainer)
     vocabulary = tokenizer.get_vocab()
     tokenizer = HFTokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
     _use_joiners(tokenizer, lower)
@@ -314,12 +314,12 @@ def _train_wordpiece(lines: Iterator[str], size: int, lower: bool) -> HFTokenize
 
 def _train_bert(lines: Iterator[str], size: int, lower: bool) -> HFTokenizer:
     tokenizer = wordpiece.bert_tokenizer(lower=lower)
-    kept, characters = _known_characters(tokenizer, lines, (size - len(wordpiece.BERT_SPECIAL_TOKENS)) // 2)
+    texts, characters = _known_characters(tokenizer, lines, (size - len(wordpiece.BERT_SPECIAL_TOKENS)) // 2)
     letters = characters + [f"##{c}" for c in wordpiece.inner_characters(characters)]  # fixed ids, as above
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=[*wordpiece.BERT_SPECIAL_TOKENS, *letters], show_progress=False
     )
-    _train_normalised(tokenizer, kept, trainer)
+    _train_normalised(tokenizer, texts, trainer)
     return wordpiece.bert_tokenizer(tokenizer.get_vocab(), lower=lower)
 
 

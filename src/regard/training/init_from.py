@@ -6,7 +6,8 @@ or timm), or a model that ships with the package.
     same name, same shape             copied
     a head (or the pooler before it)  new, where it is missing in the source or has another shape
     positions of another grid         resized, as for a larger image (positions.added.grid)
-    a model of another class          its encoder, where both have the same one (CTC, attention ASR)
+    a model of another class          the part that both have: one module of the same type on either side, with the
+                                      same tensors, that is at least half of one of the models (an encoder, a backbone)
     any other difference              an error that names it
 
 The vocabulary is copied too. A resumed run continues with its own weights; the source need no longer exist.
@@ -56,7 +57,7 @@ def load_initial_weights(model: nn.Module, source: Path) -> str:
     except RegardError as error:
         raise BadInput(f"cannot initialise from {source}: {error}") from None
     if type(source_model) is not type(model):
-        return _load_encoder(model, source_model, source)
+        return _load_part(model, source_model, source)
     own, source_tensors = named_tensors(model), named_tensors(source_model)
     new, wrong = [], []
     for name, x in own.items():
@@ -81,23 +82,53 @@ def load_initial_weights(model: nn.Module, source: Path) -> str:
     return message + (f"; not used: {', '.join(left)}" if left else "")
 
 
-def _load_encoder(model: nn.Module, source_model: nn.Module, source: Path) -> str:
-    """Copy the encoder of a model of another class, all of it, and return a line that says so."""
-    encoder, source_encoder = getattr(model, "encoder", None), getattr(source_model, "encoder", None)
-    if not getattr(encoder, "initializes_others", False) or type(encoder) is not type(source_encoder):
+def _load_part(model: nn.Module, source_model: nn.Module, source: Path) -> str:
+    """Copy the largest part that two models of different classes share; return a line that counts all tensors."""
+    parts = sorted(_shared_types(model, source_model), key=lambda pair: -_size(model.get_submodule(pair[0])))
+    if not parts:
         kinds = [type(each).__name__ for each in (source_model, model)]
-        raise BadInput(f"cannot initialise from {source}: it is a {kinds[0]}, this model is a {kinds[1]}")
-    assert isinstance(encoder, nn.Module)
-    assert isinstance(source_encoder, nn.Module)
-    own, source_tensors = named_tensors(encoder), named_tensors(source_encoder)
-    pairs = {name: (source_tensors.get(name), own.get(name)) for name in {**own, **source_tensors}}
+        raise BadInput(
+            f"cannot initialise from {source}: it is a {kinds[0]}, this model is a {kinds[1]}, and no part of one type "
+            f"makes up half of either"
+        )
+    path, source_path = parts[0]
+    own = named_tensors(model.get_submodule(path))
+    tensors = named_tensors(source_model.get_submodule(source_path))
+    pairs = {name: (tensors.get(name), own.get(name)) for name in {**own, **tensors}}
     shapes = {name: tuple("missing" if x is None else tuple(x.shape) for x in two) for name, two in pairs.items()}
+    stem = f"{path}." if path else ""
     _raise_mismatch(
-        source, [f"encoder.{name} is {a} in the source, {b} in the model" for name, (a, b) in shapes.items() if a != b]
+        source, [f"{stem}{name} is {a} in the source, {b} in the model" for name, (a, b) in shapes.items() if a != b]
     )
     for name, x in own.items():
-        copy_values(x, source_tensors[name])
-    return f"initialised from the encoder of {source}: {len(own)} tensors copied; everything else is new"
+        copy_values(x, tensors[name])
+    new, unused = len(named_tensors(model)) - len(own), len(named_tensors(source_model)) - len(tensors)
+    where = f"{source_path} of {source}" if source_path else str(source)
+    return f"initialised {path or 'the model'} from {where}: {len(own)} tensors copied, {new} new, {unused} not used"
+
+
+def _shared_types(model: nn.Module, source_model: nn.Module) -> list[tuple[str, str]]:
+    """Return the paths of modules whose type occurs once in both models, and that are half of one of them or more."""
+    own, theirs = _unique_types(model), _unique_types(source_model)
+    half = min(_size(model), _size(source_model)) / 2
+    return [
+        (own[kind], theirs[kind])
+        for kind in own.keys() & theirs.keys()
+        if _size(model.get_submodule(own[kind])) >= half and _size(source_model.get_submodule(theirs[kind])) >= half
+    ]
+
+
+def _unique_types(model: nn.Module) -> dict[type[nn.Module], str]:
+    """Return the path of every module whose type occurs once; containers and layers of torch are no parts."""
+    found: dict[type[nn.Module], list[str]] = {}
+    for path, module in model.named_modules():
+        if not type(module).__module__.startswith("torch.nn."):
+            found.setdefault(type(module), []).append(path)
+    return {kind: paths[0] for kind, paths in found.items() if len(paths) == 1}
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _raise_mismatch(source: Path, wrong: list[str]) -> None:

@@ -91,7 +91,7 @@ class Recipe:
     name: str = "recipe"
 
     def __post_init__(self) -> None:
-        for group in ("model", "task", "train"):  # data check themselves
+        for group in ("model", "task", "data", "train"):
             if is_dataclass(part := getattr(self, group)):
                 validate(part, f"{group}.", vocab=Range(low=0))  # 0: the data decide
 

@@ -216,8 +216,8 @@ def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifi
     """Return the model, which must be of this kind, and the classifier or None."""
     model: Any = what.model if isinstance(what, Classifier) else what
     if not isinstance(model, kind):
-        holds, given = kind.__name__, type(model).__name__
-        raise Unsupported(f"this format of {whose} needs a {holds}, got a {given}; regard.save saves any model")
+        expected, got = kind.__name__, type(model).__name__
+        raise Unsupported(f"this format of {whose} needs a {expected}, got a {got}; regard.save saves any model")
     if not isinstance(what, Classifier):
         return model, None
     config: Any = model.config

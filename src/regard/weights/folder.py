@@ -341,9 +341,7 @@ def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
         kind = config["model_type"]
         if kind not in HF_IMPORTERS:
             known = ", ".join(HF_IMPORTERS)
-            raise BadInput(
-                f"{folder} is a '{kind}' folder of transformers; supported: {known}"
-            )
+            raise BadInput(f"{folder} is a '{kind}' folder of transformers; supported: {known}")
         reader = HF_IMPORTERS[kind]
         raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")

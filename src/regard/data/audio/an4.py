@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
@@ -44,11 +45,11 @@ class AN4(Dataset):
     corpus: str = "an4"  # or the path of such a folder
     tokenizer: str = "char"  # char or word
     batch_size: int = 32  # rows per batch over all processes
-    deltas: int = 2  # 1: add deltas, 2: also delta-deltas
-    time_masks: int = 2  # masks per recording
-    time_width: int = 20  # largest width in frames
-    mel_masks: int = 2
-    mel_width: int = 4  # largest width in features
+    deltas: int = field(2, low=0, high=2)  # 1: add deltas, 2: also delta-deltas
+    time_masks: int = field(2, low=0)  # masks per recording
+    time_width: int = field(20, low=0)  # largest width in frames
+    mel_masks: int = field(2, low=0)
+    mel_width: int = field(4, low=0)  # largest width in features
     limit: int | None = None  # use only the first recordings of every split
 
     quick_settings = {"limit": 16, "batch_size": 8}  # noqa: RUF012

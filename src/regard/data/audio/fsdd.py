@@ -11,8 +11,9 @@ masks (data.audio.speech_batch).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,8 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import validate
 from regard.data import data_dir
 from regard.data.audio.speech_batch import (
     SpeechBatch,
@@ -53,22 +56,19 @@ class SpokenDigits(Dataset):
     eval_strings: int = 420  # strings of the validation split, and of the test split
     batch_size: int = 32  # rows per batch over all processes
     tokenizer: str = "word"  # word or char
-    max_pause: float = 0.4  # longest pause in seconds; three in ten digits follow without one
+    max_pause: float = field(0.4, low=0)  # longest pause in seconds; three in ten digits follow without one
     snr_db: tuple[float, float] = (25.0, 60.0)  # range of the signal-to-noise ratio
-    preprocess: AudioPreprocess = field(default_factory=AudioPreprocess)
+    preprocess: AudioPreprocess = dataclasses.field(default_factory=AudioPreprocess)
     speed_perturbation: bool = True  # a third 10 % slower, a third 10 % faster
-    max_gain_db: float = 6.0  # largest change of a digit's volume
-    time_masks: int = 2  # masks per string
-    time_width: int = 12  # largest width in frames
-    mel_masks: int = 2
-    mel_width: int = 6  # largest width in features
+    max_gain_db: float = field(6.0, low=0)  # largest change of a digit's volume
+    time_masks: int = field(2, low=0)  # masks per string
+    time_width: int = field(12, low=0)  # largest width in frames
+    mel_masks: int = field(2, low=0)
+    mel_width: int = field(6, low=0)  # largest width in features
     limit: int | None = None  # use only the first strings of every split
 
     def __post_init__(self) -> None:
-        if self.max_digits < 1 or self.train_strings < 1 or self.eval_strings < 1 or self.batch_size < 1:
-            raise BadInput(
-                "data.max_digits, data.train_strings, data.eval_strings and data.batch_size must be 1 or more"
-            )
+        validate(self, "data.")
 
     quick_settings = {"train_strings": 32, "eval_strings": 12, "max_digits": 3, "batch_size": 8}  # noqa: RUF012
 

@@ -18,6 +18,7 @@ from hashlib import blake2b
 
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
@@ -45,10 +46,10 @@ class PendulumEpisodes(Dataset):
     """Settings of the dataset."""
 
     episodes: int = 1000  # training episodes; a tenth as many for validation and for test
-    torque_levels: int = 0  # number of discrete torques from -1 to 1; 0: continuous
+    torque_levels: int = field(0, low=0)  # number of discrete torques from -1 to 1; 0: continuous
     context_length: int = 20  # actions per row
     batch_size: int = 64  # rows per batch over all processes
-    seed: int = 0  # of the episodes
+    seed: int = field(0, low=-(2**63), below=2**64)  # of the episodes
 
     def __post_init__(self) -> None:
         if not 1 <= self.context_length <= pendulum.EPISODE_STEPS:

@@ -23,14 +23,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
+from regard.core.validation import validate
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import RowBatches, mix_seed
@@ -95,21 +97,14 @@ class ImageDataset(Dataset):
     image_size: int | None = None  # pixels per side; None: the dataset's, 224 for a folder
     batch_size: int = 128  # rows per batch over all processes
     repeats: int = 1  # copies of an image in its batch
-    val_fraction: float = 0.1  # share of the training images used for validation, if there is no such split
-    train_fraction: float = 1.0  # share of the remaining images of every class to train on
-    seed: int = 0  # of both shares
+    val_fraction: float = field(0.1, above=0, below=1)  # of training images, if there is no validation split
+    train_fraction: float = field(1.0, above=0, high=1)  # share of the remaining images of every class to train on
+    seed: int = field(0, low=-(2**63), below=2**64)  # of both shares
     limit: int | None = None  # use only this many images of every split
 
     def __post_init__(self) -> None:
-        if not 0 < self.val_fraction < 1:
-            raise BadInput(f"data.val_fraction={self.val_fraction}: a share above 0 and below 1 is expected")
-        if not 0 < self.train_fraction <= 1:
-            raise BadInput(f"data.train_fraction={self.train_fraction}: a share above 0 and at most 1 is expected")
-        if self.image_size is not None and self.image_size < 1:
-            raise BadInput(f"data.image_size must be 1 or more, got {self.image_size}")
-        if self.batch_size < 1 or (self.limit is not None and self.limit < 1):
-            raise BadInput(f"data.batch_size={self.batch_size} and data.limit={self.limit} must be 1 or more")
-        if self.repeats < 1 or self.batch_size % self.repeats:
+        validate(self, "data.")
+        if self.batch_size % self.repeats:
             raise BadInput(f"data.repeats={self.repeats} does not divide the {self.batch_size} rows of a batch")
 
     def quick(self) -> ImageDataset:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
@@ -49,13 +50,13 @@ class HandwritingLines(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "uji"
-    spacing: float = 0.12  # distance of points along a stroke, in character heights; 0: as recorded
-    unit: float = 0.12  # unit of the offsets, in character heights
+    spacing: float = field(0.12, low=0)  # distance of points along a stroke, in character heights; 0: as recorded
+    unit: float = field(0.12, above=0)  # unit of the offsets, in character heights
     min_length: int = 1  # characters per line
     max_length: int = 6
     lines_per_epoch: int = 2048  # an eighth as many for validation and for test
     batch_size: int = 32  # rows per batch over all processes
-    variation: float = 1.0  # random variation of slant, size and width in training; 0: none
+    variation: float = field(1.0, low=0)  # random variation of slant, size and width in training; 0: none
 
     def __post_init__(self) -> None:
         if self.corpus not in CORPORA:

@@ -24,8 +24,10 @@ from typing import Literal
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
+from regard.core.validation import validate
 from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import mix_seed
 from regard.data.shuffle import random_bits
@@ -41,28 +43,18 @@ EVAL_EXAMPLES = 200  # evaluated sums of each length
 class Arithmetic(Dataset):
     """Settings of the dataset."""
 
-    base: int = 2
+    base: int = field(2, low=2, high=10)
     digits: int = 20  # of the longest training numbers
     layout: Literal["aligned", "line"] = "aligned"
     initial_digits: int = 3  # largest number of digits in the first epoch
-    digits_per_epoch: float = 1.0  # added with every epoch
+    digits_per_epoch: float = field(1.0, low=0)  # added with every epoch
     batch_size: int = 32  # rows per batch over all processes
     batches_per_epoch: int = 100
     test_digits: tuple[int, ...] = (20, 40, 100)  # digits of the test numbers
-    seed: int = 0  # of the sums
+    seed: int = field(0, low=-(2**63), below=2**64)  # of the sums
 
     def __post_init__(self) -> None:
-        if not 2 <= self.base <= 10:
-            raise BadInput(f"data.base={self.base}: give a base from 2 to 10")
-        sizes = {
-            "digits": self.digits,
-            "initial_digits": self.initial_digits,
-            "batch_size": self.batch_size,
-            "batches_per_epoch": self.batches_per_epoch,
-        }
-        for name, size in {**sizes, "test_digits": min(self.test_digits, default=1)}.items():
-            if size < 1:
-                raise BadInput(f"data.{name}={size}: give 1 or more")
+        validate(self, "data.")
         if max(self.digits, *self.test_digits, 1) >= MAX_DIGITS:
             raise BadInput(f"numbers have at most {MAX_DIGITS - 1} digits")
 

@@ -24,12 +24,14 @@ Tjong Kim Sang, Buchholz: Introduction to the CoNLL-2000 Shared Task: Chunking. 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.base import Dataset, DatasetSplit, TensorBatch, longest_first
@@ -62,8 +64,8 @@ class ChunkingSeq2Seq(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "conll2000"  # name of a dataset, or path of a file or folder, see tagged_sentences
-    column: int = -1  # of the chunk tags, words being column 0
-    pos_column: int | None = None  # column of part-of-speech tags, added to the source; None: words only
+    column: int = field(-1, low=-1000, high=1000)  # of the chunk tags, words being column 0
+    pos_column: int | None = field(None, low=-1000, high=1000)  # of part-of-speech tags, added to the source
     tokenizer: str = "bytes"  # kind of tokenizer, see tokens.tokenizer
     vocab_size: int = 6000
     batch_tokens: int = 4096  # rows x the longest of either side, per batch
@@ -160,9 +162,9 @@ class BracketParser:
     word: int = 0  # index of the next word
     kind: int | None = None  # of the open bracket
     fresh: bool = False  # the bracket was just opened
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = dataclasses.field(default_factory=list)
     ended: bool = False
-    _forced: list[int] = field(default_factory=list)  # tokens that follow without a decision
+    _forced: list[int] = dataclasses.field(default_factory=list)  # tokens that follow without a decision
 
     def __post_init__(self) -> None:
         self._add_marker()

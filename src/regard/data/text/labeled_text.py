@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
@@ -74,7 +75,7 @@ class LabeledText(Dataset):
     tokenizer: str = "bert"  # kind of tokenizer, if the model has none
     vocab_size: int = 8000
     lowercase: bool = True
-    fold: int = 0  # which tenths are for validation and test, if the data have no such splits
+    fold: int = field(0, low=0, high=9)  # which tenths are for validation and test, if the data have no such splits
     limit: int | None = None  # use only the first rows of every split
 
     quick_settings = {"limit": 64, "max_length": 32, "batch_size": 8, "vocab_size": 400}  # noqa: RUF012

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
@@ -50,8 +51,8 @@ class SpanCorruption(Dataset):
     """Settings of the dataset."""
 
     texts: tuple[str, ...] = ("bbc", "brown")  # corpora, files, text tasks; or one folder of shards
-    noise_density: float = 0.15
-    mean_span_length: float = 3.0  # tokens per span
+    noise_density: float = field(0.15, above=0, below=1)
+    mean_span_length: float = field(3.0, above=0)  # tokens per span
     context_length: int = 512  # tokens of a source, with its end token
     batch_size: int = 64  # rows per batch over all processes
     tokenizer: str = "bytes"  # kind of tokenizer, if neither the model nor the shards have one

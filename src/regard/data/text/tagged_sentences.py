@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data.base import Dataset, TensorBatch, TokenizedSplit
@@ -50,7 +51,7 @@ class TaggedSentences(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "conll2000"  # name of a dataset, or path of a file or folder
-    column: int = -1  # of the tags, words being column 0; conll2000: 1 parts of speech, 2 chunks
+    column: int = field(-1, low=-1000, high=1000)  # of the tags; conll2000: 1 parts of speech, 2 chunks
     max_length: int = 128  # most tokens per row
     batch_size: int = 32  # rows per batch over all processes
     vocab_size: int = 8000  # if the model has no tokenizer

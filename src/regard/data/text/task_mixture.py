@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
@@ -41,11 +42,11 @@ class TaskMixture(Dataset):
     """Settings of the mixture."""
 
     tasks: tuple[str, ...] = ("translate", "sentiment", "summarize")  # specs of text tasks
-    temperature: float = 1.0
+    temperature: float = field(1.0, above=0)
     max_examples_per_task: int = 2**21  # a larger task counts as this many examples
     tokenizer: str = "bytes"  # kind of tokenizer, if the model has none
     vocab_size: int = 16_000
-    sentinels: int = 0  # additional tokens, for span corruption (tokens.sentinels)
+    sentinels: int = field(0, low=0)  # additional tokens, for span corruption (tokens.sentinels)
     batch_tokens: int = 16_384  # rows x the longest of either side, per batch
     max_length: int = 512  # tokens of an input
     max_target_length: int = 256  # tokens of an output; longer ones are cut

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.base import Dataset
@@ -37,7 +38,7 @@ class TextFile(Dataset):
     batch_size: int = 64  # rows per batch over all processes
     tokenizer: str = "char"  # kind of tokenizer, see tokens.tokenizer
     vocab_size: int = 8000
-    val_fraction: float = 0.1  # share of a single file, at its end
+    val_fraction: float = field(0.1, above=0, below=1)  # share of a single file, at its end
     limit: int | None = None  # use only the first rows of every split
 
     quick_settings = {"context_length": 32, "batch_size": 4, "vocab_size": 400, "limit": 64}  # noqa: RUF012

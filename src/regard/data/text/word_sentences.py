@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.base import Dataset
@@ -44,7 +45,7 @@ class WordSentences(Dataset):
 
     corpora: tuple[str, ...] = ("brown", "ptb", "tatoeba", "bbc")
     vocab_size: int = 30_000
-    min_count: int = 5  # rarer training words are unknown
+    min_count: int = field(5, low=0)  # rarer training words are unknown
     lowercase: bool = True
     batch_tokens: int = 8192  # words per batch over all processes
     max_length: int = 200  # words; longer sentences are split

@@ -75,15 +75,15 @@ def table(config: Config) -> list[Row]:
 def blocks(there: str, kind: str, heads: int) -> list[Row]:
     """Return the rows of the weights or biases of all blocks; `there` is the external name of one."""
     here = "decoder.blocks.{}"
-    turned = transpose if kind == "weight" else same
+    op = transpose if kind == "weight" else same
     by_thirds = "c (three h d) -> (h three d) c" if kind == "weight" else "(three h d) -> (h three d)"
     return [
         Row(f"{there}.ln_1.{kind}", f"{here}.mix_norm.{kind}", same),
         Row(f"{there}.attn.c_attn.{kind}", f"{here}.mix.project.qkv.{kind}", view(by_thirds, three=3, h=heads)),
-        Row(f"{there}.attn.c_proj.{kind}", f"{here}.mix.join.out.{kind}", turned),
+        Row(f"{there}.attn.c_proj.{kind}", f"{here}.mix.join.out.{kind}", op),
         Row(f"{there}.ln_2.{kind}", f"{here}.feed_norm.{kind}", same),
-        Row(f"{there}.mlp.c_fc.{kind}", f"{here}.feed.up.{kind}", turned),
-        Row(f"{there}.mlp.c_proj.{kind}", f"{here}.feed.down.{kind}", turned),
+        Row(f"{there}.mlp.c_fc.{kind}", f"{here}.feed.up.{kind}", op),
+        Row(f"{there}.mlp.c_proj.{kind}", f"{here}.feed.down.{kind}", op),
     ]
 
 

@@ -102,7 +102,7 @@ def check(config: Config, prefix: int) -> None:
 
 
 def import_config(external: Mapping[str, Any], pooler: bool = True) -> Config:
-    """Convert a config.json to a Config; `tensors` tell whether a bare ViTModel has a pooler."""
+    """Convert a config.json to a Config; `pooler`: whether a bare ViTModel has one."""
     raw = fill_defaults(external, "vit", DEFAULTS, FIXED)
     named = next(iter(raw.get("architectures") or ()), "ViTModel")
     if named not in ("ViTModel", "ViTForImageClassification"):

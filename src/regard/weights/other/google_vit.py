@@ -116,8 +116,8 @@ def load(file: str | Path) -> ViT:
 def save(file: str | Path, model: ViT) -> None:
     """Write an .npz file."""
     if not isinstance(model, ViT):
-        given = type(model).__name__
-        raise Unsupported(f"files of google-research have weights only: give a ViT, not {given}")
+        kind = type(model).__name__
+        raise Unsupported(f"files of google-research have weights only: give a ViT, not {kind}")
     _check_representable(model.config)
     arrays = {
         name: value.detach().float().cpu().numpy()

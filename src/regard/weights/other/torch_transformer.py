@@ -135,8 +135,6 @@ def _check(config: Config) -> None:
         "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
         "feedforward": (" or ".join(FEEDS), config.feedforward in FEEDS),
     }
-    for name, (wanted, fits) in needed.items():
+    for name, (expected, fits) in needed.items():
         if not fits:
-            raise Unsupported(
-                f"torch.nn.Transformer has {name}={wanted!r}, this model {name}={getattr(config, name)!r}"
-            )
+            raise Unsupported(f"torch.nn.Transformer needs {name}={expected!r}, got {getattr(config, name)!r}")

@@ -23,6 +23,7 @@ for (const [module, place] of [["./search_view.js", "search"], ["./lab.js", "lab
 
 globalThis.regard = { store }; // for debugging
 store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection.id)); // for tests
+store.on("inspection", () => find("pane-attention").classList.toggle("without-maps", !store.inspection.maps.length));
 
 window.addEventListener("hashchange", route);
 route();

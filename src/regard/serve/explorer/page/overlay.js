@@ -47,7 +47,7 @@ export function overlay(output, region, image) {
   });
   const below = output.kind === "depth" ? depthScale(output) : element("ol", {}, ...listed);
   const nothing = output.kind !== "depth" && !found.length ? element("p", { class: "hint" }, "nothing found") : null;
-  return element("div", { class: "list look found" }, canvas, below, nothing);
+  return element("div", { class: "list look drawn-output" }, canvas, below, nothing);
 }
 
 function drawBoxes(pen, { boxes }, place) {
