@@ -61,7 +61,7 @@ def take_screenshots(browser: Any, address: str) -> None:
     open_page(browser, address, "shakespeare", "light", TALL)
     click_on(browser, ".line:nth-child(3) .cell[data-head='1']")
     for _ in range(2):
-        click_on(browser, "[aria-label=Larger]")
+        click_on(browser, "[aria-label='Zoom in']")
     save_picture(browser, "explorer-zoom")
     open_page(browser, address, "fill-en", "dark", DESK)
     click_on(browser, "[data-value=relevance]")

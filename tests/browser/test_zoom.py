@@ -74,7 +74,7 @@ def inks(page, canvas):
 
 def test_what_is_seen_close_by_are_the_weights_of_those_rows_and_columns(page, map_, weights):
     for _ in range(5):
-        page.one("[aria-label=Larger]").click()
+        page.one("[aria-label='Zoom in']").click()
     settled(page)
     ink, rows, columns = inks(page, map_)
     assert len(rows) > 12
@@ -160,7 +160,7 @@ def test_two_fingers_go_closer(page, map_):
 def test_tokens_label_rows_and_columns_only_where_there_is_room(page, map_):
     assert page.texts(".row-names span, .column-names span") == []
     for _ in range(9):
-        page.one("[aria-label=Larger]").click()
+        page.one("[aria-label='Zoom in']").click()
     top, left, high, wide = where(map_)
     rows = [f"r{i}" for i in range(int(top), int(np.ceil(top + high)))]
     columns = [f"c{j}" for j in range(int(left), int(np.ceil(left + wide)))]
@@ -175,7 +175,7 @@ def test_tokens_label_rows_and_columns_only_where_there_is_room(page, map_):
 def test_another_head_keeps_the_zoom_and_another_inspection_resets_it(page):
     page.open("en-de")
     canvas = page.one(".large-map")
-    page.one("[aria-label=Larger]").click()
+    page.one("[aria-label='Zoom in']").click()
     before = where(canvas)
     page.one(".cell[data-map='decoder.blocks.1.cross'][data-head='4']").click()
     assert where(canvas) == before

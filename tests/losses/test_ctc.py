@@ -15,11 +15,11 @@ def collapsed(way, blank):
 
 def enumerated(logp, blank):
     """Every text of T frames with the log-probabilities of all its alignments, by brute force."""
-    message = {}
+    texts = {}
     for way in itertools.product(range(logp.shape[1]), repeat=len(logp)):
         score = sum(logp[t, k] for t, k in enumerate(way)) if way else logp.new_zeros(())
-        message.setdefault(collapsed(way, blank), []).append((score, way))
-    return message
+        texts.setdefault(collapsed(way, blank), []).append((score, way))
+    return texts
 
 
 def some(batch, frames, size, vocab, seed=0, dtype=torch.float64):

@@ -12,8 +12,8 @@ def values(metric, outputs, right):
 
 def test_a_label_is_right_to_the_letter_only():
     right = [("positive",), ("negative",), ("negative",), ("positive",)]
-    message = ["positive", "negative.", " negative", "Positive"]
-    assert values("accuracy", message, right) == {"accuracy": 50.0}
+    outputs = ["positive", "negative.", " negative", "Positive"]
+    assert values("accuracy", outputs, right) == {"accuracy": 50.0}
 
 
 def test_exact_match_forgives_case_articles_and_signs():
@@ -34,8 +34,8 @@ def test_phonemes_are_counted_against_the_nearest_pronunciation():
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_all_right_is_100_and_every_score_says_how_it_was_counted(metric):
-    message = ["ein hund läuft im schnee", "K AE T D AO G"]
-    found = METRICS[metric](message, [(each,) for each in message])
+    outputs = ["ein hund läuft im schnee", "K AE T D AO G"]
+    found = METRICS[metric](outputs, [(each,) for each in outputs])
     assert next(iter(found.values())).value == pytest.approx(100)
     assert all(score.signature for score in found.values())
 

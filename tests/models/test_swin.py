@@ -152,7 +152,7 @@ def test_window_biases_are_interchangeable():
 
 
 @pytest.mark.parametrize(("settings", "said"), [({"heads": (2, 4)}, "as many stages"), ({"padding": "atend"}, "atend"),
-    ({"heads": (5, 6, 8)}, "5 heads must divide"), ({"positions": "tables"}, "did you mean 'table'")])  # fmt: skip
+    ({"heads": (5, 6, 8)}, "not divisible by 5 heads"), ({"positions": "tables"}, "did you mean 'table'")])  # fmt: skip
 def test_invalid_settings_raise_one_line(settings, said):
     with pytest.raises(RegardError, match=said):
         build("swin", **TINY | settings)

@@ -90,7 +90,7 @@ def test_lower_ignores_case():
     ("lines", "kind", "size", "error", "says"),
     [
         (LINES, "byte", 400, UnknownName, "did you mean 'bytes'"),
-        (LINES, "bytes", 200, BadInput, "size >= 260"),
+        (LINES, "bytes", 200, BadInput, "must be at least 260, got 200"),
         ([], "bytes", 400, BadInput, "no text"),
         (["", "  "], "unigram", 400, BadInput, "no text"),
         (["", "\n"], "char", 400, BadInput, "no text"),

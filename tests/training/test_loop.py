@@ -373,8 +373,8 @@ def test_device_precision_and_compilation_are_chosen_honestly(monkeypatch):
 def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, tmp_path, monkeypatch):
     from regard.tasks.text.translation import Translation
 
-    def started(self, *params):
-        init(self, *params)
+    def started(self, *args):
+        init(self, *args)
         self.teacher, self.seen = torch.nn.Linear(2, 2), 0
 
     def after(self, model, step):

@@ -219,7 +219,7 @@ def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
     with pytest.raises(BadInput, match="has no image"):
         ImageDataset(str(tmp_path)).load("train")
     (tmp_path / "cat" / "a.png").write_bytes(b"nothing")
-    with pytest.raises(BadInput, match=r"no image of the part 'val' of .* can be read"):
+    with pytest.raises(BadInput, match=r"no image of the split 'val' of .* can be read"):
         ImageDataset(str(tmp_path), val_fraction=0.01).load("val")
     with pytest.raises(BadInput, match="has 1 image, of which none is left for the split 'train': add more"):
         ImageDataset(str(tmp_path), val_fraction=0.01).load("train")

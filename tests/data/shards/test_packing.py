@@ -327,7 +327,7 @@ def test_another_packing_does_not_resume_with_it(source, tmp_path, small):
     with pytest.raises(BadInput, match=r"interrupted packing with other settings \(different: tokens\)"):
         pack_text([source], tmp_path / "out", **SETTINGS | {"tokens": "bytes(330)"})
     source.write_text("something else\n" * 100)
-    with pytest.raises(BadInput, match="other: sources"):
+    with pytest.raises(BadInput, match="different: sources"):
         pack_text([source], tmp_path / "out", **SETTINGS)
     assert contents(tmp_path / "out") == before
 
@@ -338,7 +338,7 @@ def test_a_damaged_record_says_what_to_do(source, tmp_path, small):
     with pytest.raises(BadInput, match=r"train-00000\.bin\.part is shorter.*pack again"):
         pack_text([source], tmp_path / "out", **SETTINGS)
     (tmp_path / "out" / "packing.json").write_text("{")
-    with pytest.raises(BadInput, match=r"packing\.json is damaged.*pack anew"):
+    with pytest.raises(BadInput, match=r"packing\.json is damaged.*pack again"):
         pack_text([source], tmp_path / "out", **SETTINGS)
 
 
@@ -410,7 +410,7 @@ def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     cases = [
         ({"tokens": "bpee(100)"}, UnknownName, "did you mean 'bpe'"),
-        ({"tokens": "bytes(10)"}, BadInput, "size >= 260"),
+        ({"tokens": "bytes(10)"}, BadInput, "must be at least 260, got 10"),
         ({"tokens": str(tmp_path / "none.json")}, UnknownName, "neither a kind"),
         ({"documents": "lines"}, UnknownName, "did you mean 'line'"),
         ({"val": 1.0}, BadInput, "less than 1"),

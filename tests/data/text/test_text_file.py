@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_reported(tmp_path, file):
         TextFile(str(tmp_path / "empty")).files() if (tmp_path / "empty").mkdir() is None else None
     for name in ("a.txt", "b.txt"):
         (tmp_path / "empty" / name).write_text("x")
-    with pytest.raises(BadInput, match="holds 2"):
+    with pytest.raises(BadInput, match="has 2"):
         TextFile(str(tmp_path / "empty")).read("train")
     with pytest.raises(BadInput, match="no dataset"):
         TextFile("no_such_text").read("train")

@@ -46,7 +46,7 @@ class Shapes(Dataset):
 
     batch_size: int = 64
     examples: int = 8000  # to train on; an eighth as many to validate and to test
-    seed: int = 0
+    seed: int = field(0, low=0)
 
     def load(self, split):
         n, size, rng = self.examples // (1 if split == "train" else 8), SEEN.size[0], torch.Generator()
@@ -72,7 +72,7 @@ class ModelConfig:
 
 
 class ToyDetector(nn.Module):
-    """Patches, an encoder, and a head that reads the class and the box off the mean of the patches."""
+    """Patches, an encoder, and a head that reads the class and the box off all patches side by side."""
 
     Config = ModelConfig
 
@@ -80,9 +80,11 @@ class ToyDetector(nn.Module):
         super().__init__()
         self.config, c = config, config
         self.patches = PatchEmbedding(3, c.width, c.patch_size)
-        self.positions = GridPositions(c.width, (SEEN.size[0] // c.patch_size, SEEN.size[1] // c.patch_size))
+        rows, columns = (side // c.patch_size for side in SEEN.size)
+        self.positions = GridPositions(c.width, (rows, columns))
         self.encoder = Encoder([self.block(c) for _ in range(c.layers)], NoPositions(), nn.LayerNorm(c.width), 0.0)
-        self.head = nn.Sequential(nn.Linear(c.width, c.width), nn.GELU(), nn.Linear(c.width, len(LABELS) + 4))
+        every = rows * columns * c.width
+        self.head = nn.Sequential(nn.Linear(every, c.width), nn.GELU(), nn.Linear(c.width, len(LABELS) + 4))
 
     def block(self, c):
         mix, feed = build_mixer("softmax", width=c.width, heads=c.heads), GeluFeedForward(c.width, 4 * c.width)
@@ -91,7 +93,7 @@ class ToyDetector(nn.Module):
     def forward(self, images):
         patches = self.patches(images)
         tokens = self.encoder(self.positions(patches.flatten(1, 2), patches.shape[1:3]))
-        logits, middle, side = self.head(tokens.mean(1)).split([len(LABELS), 2, 2], 1)
+        logits, middle, side = self.head(tokens.flatten(1)).split([len(LABELS), 2, 2], 1)
         middle, half = middle.sigmoid(), side.sigmoid() / 2
         return logits, torch.cat([middle - half, middle + half], 1)
 

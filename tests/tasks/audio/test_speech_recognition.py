@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -62,11 +64,12 @@ def test_the_loss_that_trains_is_that_of_our_own_recursion(task, model):
 
 def test_what_cannot_be_said_is_left_out_and_counted(task, model):
     batch = next(iter(task.dataset("val").eval_batches(500)))
-    short = batch._replace(frame_lengths=batch.frame_lengths.clone())
+    short = replace(batch, frame_lengths=batch.frame_lengths.clone())
     short.frame_lengths[0] = 1
     targets, sizes = ctc_targets(batch)
     assert required_frames(targets, sizes)[0] > 1
-    kept = batch._replace(
+    kept = replace(
+        batch,
         frames=batch.frames[1:],
         frame_lengths=batch.frame_lengths[1:],
         target=batch.target[1:],
@@ -89,7 +92,8 @@ def test_what_cannot_be_said_is_left_out_and_counted(task, model):
 def test_an_all_padding_batch_and_an_empty_target_have_a_finite_loss(task, model):
     text = task.text
     target = torch.tensor([[text.bos, text.eos, text.pad], [text.bos, 5, text.eos]])
-    batch = next(iter(task.dataset("val").eval_batches(100)))._replace(
+    batch = replace(
+        next(iter(task.dataset("val").eval_batches(100))),
         frames=torch.zeros(2, 8, FRONT.features),
         frame_lengths=torch.tensor([0, 0]),
         target=target,
@@ -98,7 +102,7 @@ def test_an_all_padding_batch_and_an_empty_target_have_a_finite_loss(task, model
     total, parts = task.loss(model, batch)
     assert total.isfinite()
     assert parts["too_short"] == 1
-    spoken = batch._replace(frame_lengths=torch.tensor([8, 8]))
+    spoken = replace(batch, frame_lengths=torch.tensor([8, 8]))
     total, parts = task.loss(model, spoken)
     assert total.isfinite()
     assert parts["too_short"] == 0
@@ -170,7 +174,10 @@ def test_a_sound_that_is_none_is_refused_in_a_line(hear):
         ([0.1, 0.2], "Expected a recording .*, got list"),
         (np.array(["a"]), "Samples have dtype <U1; expected floating-point"),
         (None, "Expected a recording .*, got NoneType"),
-        (np.zeros((2, 800), np.float32), "Samples must be one row of floating-point numbers, got float32 of \\(2, 800\\)"),
+        (
+            np.zeros((2, 800), np.float32),
+            "Samples must be one row of floating-point numbers, got float32 of \\(2, 800\\)",
+        ),
         (np.zeros(800, np.int16), "Samples must be one row of floating-point numbers, got int16"),
     ):
         with pytest.raises(BadInput, match=f"audio 2: {problem}"):

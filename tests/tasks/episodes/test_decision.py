@@ -68,7 +68,7 @@ def test_actions_that_are_classes_are_learned_by_cross_entropy():
 def test_a_clone_is_not_told_the_return():
     of = task(condition_on_return=False)
     m, batch = model(of), next(of.batches().start(StreamPosition())).batch
-    other = batch._replace(returns=batch.returns + 5)
+    other = replace(batch, returns=batch.returns + 5)
     torch.testing.assert_close(of.loss(m, batch)[0], of.loss(m, other)[0] * 1.0)
     low, high = (of.rollout_returns(m, "test", [wanted] * 2) for wanted in (0.0, 60.0))
     torch.testing.assert_close(low, high)

@@ -99,9 +99,7 @@ def test_the_same_line_whatever_is_written_with_it():
             torch.testing.assert_close(mine.points, other.points)
             torch.testing.assert_close(mine.window, other.window)
     assert not torch.equal(together[0].points, together[1].points)
-    assert not torch.equal(
-        scribe("314", seed=4, max_points=40).points, scribe("314", seed=3, max_points=40).points
-    )
+    assert not torch.equal(scribe("314", seed=4, max_points=40).points, scribe("314", seed=3, max_points=40).points)
 
 
 def test_chance_of_a_longer_line_begins_with_that_of_a_shorter_one():
@@ -171,7 +169,7 @@ def test_a_prime_is_read_first_and_is_not_part_of_the_line():
 
 
 def test_a_prime_that_no_scribe_wrote_is_refused():
-    with pytest.raises(BadInput, match="prime must be Strokes, .* got str"):
+    with pytest.raises(BadInput, match="prime must be Strokes"):
         HandwritingSynthesizer(Ruler()).samples(["1"], prime="x")
 
 

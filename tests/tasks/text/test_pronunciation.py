@@ -1,6 +1,8 @@
 """Pronunciation: translation's loss, errors against the nearest right answer, and a pronouncer that company never
 changes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -149,7 +151,8 @@ def test_sources_over_a_thousand_tokens_are_read_at_once_where_that_is_asked_for
     batch = task.dataset("train").collate(torch.tensor([0]))
     long = torch.randint(4, task.text.size, (2, 1100))
     lengths = torch.tensor([1100, 1003])
-    total, _ = task.loss(model, batch._replace(
+    total, _ = task.loss(model, replace(
+        batch,
         source=long, source_lengths=lengths, target=long[:, :1024], target_lengths=torch.tensor([1024, 900])
     ))  # fmt: skip
     total.backward()

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,7 +77,7 @@ def test_padding_gets_no_gradient_whatever_stands_in_it():
     real = torch.arange(4) < batch.target_lengths[:, None] - 1
     assert (logits.grad[~real] == 0).all()
     assert (logits.grad[real].abs().sum(-1) > 0).all()
-    other = batch._replace(target=torch.where(torch.arange(5) < batch.target_lengths[:, None], batch.target, 9))
+    other = replace(batch, target=torch.where(torch.arange(5) < batch.target_lengths[:, None], batch.target, 9))
     assert torch.equal(shift_targets(batch), shift_targets(other))
 
 
@@ -84,7 +85,7 @@ def test_a_real_token_with_the_number_of_padding_counts():
     batch = random_batch()
     target = batch.target.clone()
     target[0, 2] = 0
-    assert int((shift_targets(batch._replace(target=target)) != -100).sum()) == 4 + 2 + 1
+    assert int((shift_targets(replace(batch, target=target)) != -100).sum()) == 4 + 2 + 1
 
 
 def test_the_sum_over_parts_of_a_batch_is_the_loss_of_the_batch(folder):

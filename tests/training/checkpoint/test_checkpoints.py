@@ -401,11 +401,11 @@ def dies_at(monkeypatch, n):
     left = [n]
 
     def deed(real):
-        def done(*params, **how):
+        def done(*args, **how):
             left[0] -= 1
             if left[0] < 0:
                 raise Killed
-            return real(*params, **how)
+            return real(*args, **how)
 
         return done
 

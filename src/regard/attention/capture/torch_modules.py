@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from regard.attention.capture.observer import AttentionCall, AttentionObserver, is_recomputing
+from regard.attention.capture import AttentionCall, AttentionObserver, is_recomputing
 from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.layer_state import LayerState

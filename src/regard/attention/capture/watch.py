@@ -4,14 +4,14 @@
         model(source, target)
     seen["decoder.blocks.5.cross"].weights      # B H N M
 
-Whatever has `map_rows(same arguments as forward)` gets a hook that computes the matrix beside the fused forward, in
-chunks, for the asked rows only; so do models of other libraries, which attend through PyTorch's functions (foreign.py).
-Outside the block nothing is paid; inside it the output is unchanged to the bit, and so is the random state. Hooks do
-not fire in compiled code, so a compiled model runs eagerly inside the block, and a warning says so.
+Every module with `weights(same arguments as forward)` gets a hook that computes the matrix beside the fused forward, in
+chunks, for the requested rows only; models of other libraries, which attend through PyTorch's functions, are followed
+too (torch_modules). Outside the block nothing is paid; inside it the output is unchanged to the bit, and so is the
+random state. Hooks do not fire in compiled code, so a compiled model runs eagerly inside the block, with a warning.
 
     with regard.watch(model, gradients=True) as seen:
         model(source, target)[0, -1, 7].backward()
-    seen["decoder.blocks.5.cross"].gradient     # B H N M, of what was differentiated, with respect to the weights
+    seen["decoder.blocks.5.cross"].gradient     # B H N M, gradient with respect to the weights
 
 A mechanism is linear in v, o = w v; so that gradient is (∂ / ∂o) vᵀ, whatever kernel ran.
 """
@@ -28,8 +28,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.capture.observer import AttentionCall, AttentionObserver, is_recomputing
+from regard.attention.capture import AttentionCall, AttentionObserver, is_recomputing
 from regard.attention.capture.torch_modules import TorchFunctionObserver, is_external
+from regard.attention.observed_weights import ObservedWeights
 from regard.attention.protocol import Mechanism
 from regard.core import html
 from regard.core.errors import RegardError
@@ -37,24 +38,24 @@ from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, regrouping_trace
 
 QUERY_CHUNK = 1024  # query rows computed at a time
-MAX_HTML_ROWS = 24  # parts that are drawn in a notebook
+MAX_HTML_ROWS = 24  # modules that are drawn in a notebook
 
 
 class Traces(Mapping[str, Trace]):
-    """What was seen, by the name of the part that looked: ``seen["encoder.blocks.0.mix"]`` is its latest map.
+    """The recorded maps by the name of the module: ``seen["encoder.blocks.0.mix"]`` is its latest map.
 
-    A part that ran several times (while decoding, say) has one trace for each call, in `calls(name)`.
+    A module that ran several times (while decoding) has one trace for each call, in `calls(name)`.
     """
 
     def __init__(self, rows: Rows = slice(None)) -> None:
         self._calls: dict[str, list[Trace]] = {}
         self._pass_start: dict[str, int] = {}  # the first call of the model's latest pass
-        self._last_pass: list[tuple[list[Trace], int]] = []  # where each step of that pass is kept
+        self._last_pass: list[tuple[list[Trace], int]] = []  # where each trace of that pass is
         self._rows = rows
 
     def __getitem__(self, name: str) -> Trace:
         if name not in self._calls:
-            raise KeyError(f"nothing was seen of '{name}'; seen: {', '.join(self._calls) or 'nothing'}")
+            raise KeyError(f"no map of '{name}' was recorded; recorded: {', '.join(self._calls) or 'none'}")
         calls = self._calls[name]
         if calls[-1].kind != "align":
             return calls[-1]
@@ -67,29 +68,31 @@ class Traces(Mapping[str, Trace]):
         return len(self._calls)
 
     def calls(self, name: str) -> list[Trace]:
-        """Every map of one part, in the order they were made."""
+        """Return every map of one module, in the order they were made."""
         return list(self._calls.get(name, ()))
 
     def traces(self, kind: str | None = None) -> list[Trace]:
-        """The latest map of every part, in the order the parts ran; of one kind if asked (self, cross, align)."""
+        """Return the latest map of every module in order, optionally of one kind (self, cross, align, gate)."""
         every = [self[name] for name in self]
         return [trace for trace in every if kind is None or trace.kind == kind]
 
     def last_pass(self) -> list[Trace]:
-        """All maps of the model's latest pass with what moved tokens between them (kind "move": patches cut, neighbours
-        merged), in the order they ran: what the rollout of a model over images is taken through."""
+        """Return all maps of the latest pass in order, with the modules that moved tokens in between (kind "move":
+        patches, merging): what rollout over images needs."""
         return [calls[at] for calls, at in self._last_pass]
 
     def _repr_html_(self) -> str:
-        """In a notebook: a line of small maps for every part, the latest of each."""
+        """In a notebook: a row of small maps for every module, the latest of each."""
         parts = []
         for name, trace in list(self.items())[:MAX_HTML_ROWS]:
             w = trace._drawable()
             maps = "".join(html.heatmap(one, f"{name}, head {h}", 40) for h, one in enumerate(w[: html.MAX_HEADS]))
             shape = " ".join(map(str, trace.weights.shape))
             parts.append(f"<tr><td>{html.escape(name)}</td><td>{trace.kind}</td><td>{shape}</td><td>{maps}</td></tr>")
-        more = f"<p>and {len(self) - MAX_HTML_ROWS} parts more</p>" if len(self) > MAX_HTML_ROWS else ""
-        return f"<table><tr><th>part</th><th>kind</th><th>B H N M</th><th>heads</th></tr>{''.join(parts)}</table>{more}"
+        more = f"<p>and {len(self) - MAX_HTML_ROWS} more modules</p>" if len(self) > MAX_HTML_ROWS else ""
+        return (
+            f"<table><tr><th>module</th><th>kind</th><th>B H N M</th><th>heads</th></tr>{''.join(parts)}</table>{more}"
+        )
 
     def __repr__(self) -> str:
         return "Traces(" + ", ".join(f"{n}: {tuple(t.weights.shape)}" for n, t in self.items()) + ")"
@@ -103,9 +106,10 @@ def watch(
     queries: slice | Sequence[int] | None = None,
     gradients: bool = False,
 ) -> Iterator[Traces]:
-    """Record the attention maps of everything in `model` that attends and whose path matches `only`.
+    """Record the attention maps of all modules of `model` whose path matches `only`.
 
-    With `gradients`, those of their weights too, as soon as something that was made of them is differentiated.
+    With `gradients`, also the gradient with respect to the weights, as soon as something made of them is
+    differentiated.
     """
     rows: Rows = slice(None) if queries is None else queries if isinstance(queries, slice) else list(queries)
     seen = Traces(rows)
@@ -113,13 +117,15 @@ def watch(
         yield seen
     if not seen:
         raise RegardError(
-            f"the watched model did not run inside the block, so nothing was seen{nothing_captured_hint(model, only)}"
+            f"the watched model did not run inside the block, so no map was recorded{nothing_captured_hint(model, only)}"
         )
 
 
 @contextmanager
-def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, required: bool = True) -> Iterator[None]:
-    """Tell somebody of everything in `model` that attends and whose path matches `only`, as long as the block lasts."""
+def observe_attention(
+    model: nn.Module, only: str, observer: AttentionObserver, required: bool = True
+) -> Iterator[None]:
+    """Call `observer` for every module of `model` that attends and whose path matches `only`, inside the block."""
     geometries = list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     modules = dict(inner.named_modules())
@@ -152,6 +158,13 @@ def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, 
 
         return before
 
+    def gate_hook(name: str) -> Any:
+        def after(module: Any, args: tuple[Any, ...], output: Tensor) -> None:
+            if not is_recomputing():
+                observer.on_gate(name, output)
+
+        return after
+
     def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
         observer.on_pass_start()
 
@@ -170,12 +183,17 @@ def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, 
             if callable(getattr(module, "slots", None)):
                 handles.append(module.register_forward_pre_hook(move_hook(path)))
             if isinstance(module, Mechanism):
-                name, _, last = path.rpartition(".")  # a mechanism is known by the mixer that holds it
+                name, _, last = path.rpartition(".")  # a mechanism is known by its mixer
                 name = name if last == "attend" else path
                 if fnmatch(name, only):
                     before, after = mechanism_hooks(name, modules.get(name))
                     handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
                     handles.append(module.register_forward_hook(after, with_kwargs=True))
+                    watched += 1
+            elif isinstance(module, ObservedWeights):
+                name = path.rpartition(".")[0] or path  # it is known by the module that holds it
+                if fnmatch(name, only):
+                    handles.append(module.register_forward_hook(gate_hook(name)))
                     watched += 1
             elif _is_aligner(module) and fnmatch(path, only):
                 handles.append(module.register_forward_hook(aligner_hook(path)))
@@ -185,7 +203,7 @@ def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, 
         if any(is_external(module) for module in modules.values()):
             stack.enter_context(TorchFunctionObserver(modules, only, observer))
         elif not watched and required:
-            what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
+            what = "no module attends" if only == "*" else f"no module that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
             warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=5)
@@ -194,7 +212,7 @@ def observe_attention(model: nn.Module, only: str, observer: AttentionObserver, 
 
 
 class _TraceRecorder(AttentionObserver):
-    """One that writes every map down."""
+    """Records every map."""
 
     def __init__(self, seen: Traces, rows: Rows, heads: Sequence[int] | None, gradients: bool) -> None:
         self.seen, self.rows, self.gradients = seen, rows, gradients
@@ -237,9 +255,9 @@ class _TraceRecorder(AttentionObserver):
         )
 
     def _record_gradient(self, x: Tensor, name: str, gradient: Callable[[Tensor], Tensor]) -> None:
-        """As soon as the gradient of x is known, the latest map of this name gets that of its weights."""
+        """Add the gradient of the weights to the latest map of this name once the gradient of x is known."""
         if not x.requires_grad:
-            raise RegardError("gradients are asked for, but this pass keeps no graph; leave out torch.no_grad()")
+            raise RegardError("gradients=True needs a graph, but this pass has none; run it without torch.no_grad()")
         calls = self.seen._calls[name]
         at = len(calls) - 1
 
@@ -266,6 +284,10 @@ class _TraceRecorder(AttentionObserver):
         centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
         self.seen._calls.setdefault(name, []).append(Trace(name, weights.detach()[:, None], "align", centres=centres))
 
+    def on_gate(self, name: str, weights: Tensor) -> None:
+        w = weights.detach().flatten(1)[:, None, None]  # B 1 1 C: one query, the channels as keys
+        self.seen._calls.setdefault(name, []).append(Trace(name, w, "gate"))
+
     def on_token_move(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))
         self.seen._last_pass.append(([regrouping_trace(name, module.slots(x), x.shape[0], x, exact)], 0))
@@ -274,26 +296,28 @@ class _TraceRecorder(AttentionObserver):
 def weights_in_chunks(
     weights: Callable[..., Tensor], rowwise: bool, q: Tensor, k: Tensor, weights_kwargs: Mapping[str, Any], rows: Rows
 ) -> Float[Tensor, "B H rows M"]:
-    """A mechanism's weights of the asked rows, so many at a time where its rows can be had apart."""
-    asked = _row_indices(rows, q.shape[2])
-    if len(asked) <= QUERY_CHUNK or not rowwise:
+    """Return the weights of the given rows, in chunks if rows are independent."""
+    wanted = _row_indices(rows, q.shape[2])
+    if len(wanted) <= QUERY_CHUNK or not rowwise:
         return weights(q, k, **weights_kwargs, queries=rows)
-    first = weights(q, k, **weights_kwargs, queries=asked[:QUERY_CHUNK])
-    whole = first.new_empty(*first.shape[:2], len(asked), first.shape[3])  # joined at the end, all would be there twice
+    first = weights(q, k, **weights_kwargs, queries=wanted[:QUERY_CHUNK])
+    whole = first.new_empty(
+        *first.shape[:2], len(wanted), first.shape[3]
+    )  # joining at the end would need twice the memory
     whole[:, :, :QUERY_CHUNK] = first
     del first
-    for i in range(QUERY_CHUNK, len(asked), QUERY_CHUNK):
-        whole[:, :, i : i + QUERY_CHUNK] = weights(q, k, **weights_kwargs, queries=asked[i : i + QUERY_CHUNK])
+    for i in range(QUERY_CHUNK, len(wanted), QUERY_CHUNK):
+        whole[:, :, i : i + QUERY_CHUNK] = weights(q, k, **weights_kwargs, queries=wanted[i : i + QUERY_CHUNK])
     return whole
 
 
 def _row_indices(rows: Rows, n: int) -> list[int]:
-    """The query rows that were asked for, as numbers."""
+    """Return query rows as numbers."""
     return list(range(n))[rows] if isinstance(rows, slice) else rows
 
 
 def nothing_captured_hint(model: nn.Module, only: str) -> str:
-    """Why else nothing may have been seen: of a model of others only its passes tell what attends in it."""
+    """Return another reason why no map was captured: in models of other libraries only the pass shows what attends."""
     if not any(is_external(module) for module in model.modules()):
         return ""
     what = "nothing in it" if only == "*" else f"nothing in it that matches '{only}'"
@@ -305,19 +329,19 @@ def _is_aligner(module: nn.Module) -> bool:
 
 
 def _join_calls(calls: list[Trace], rows: Rows) -> Trace:
-    """An aligner looks once for each output token: its map has a row for each call of a pass.
+    """Join the calls of an aligner in a pass, one for each output token, to the rows of one map.
 
-    While several beams are written side by side there is no such map; then it is the latest call.
+    Several beams have no common map; then return the latest call.
     """
     if any(trace.weights.shape[2] > 1 or trace.weights.shape[0] != calls[0].weights.shape[0] for trace in calls):
         return calls[-1]
     weights = torch.cat([trace.weights for trace in calls], dim=2)
-    asked = _row_indices(rows, weights.shape[2])
+    wanted = _row_indices(rows, weights.shape[2])
     found = [trace.centres for trace in calls if trace.centres is not None]
     return Trace(
         calls[0].name,
-        weights[:, :, asked],
+        weights[:, :, wanted],
         "align",
-        queries=None if rows == slice(None) else tuple(asked),
-        centres=torch.cat(found, dim=2)[:, :, asked] if found else None,
+        queries=None if rows == slice(None) else tuple(wanted),
+        centres=torch.cat(found, dim=2)[:, :, wanted] if found else None,
     )
