@@ -14,10 +14,14 @@ command    regard train an4_ctc --out runs/an4-ctc
            regard eval runs/an4-attention-from-ctc
 """  # noqa: E501
 
+from dataclasses import replace
+
+from _speech import TRAIN
+
 from regard.data.audio.an4 import AN4
 from regard.models.attention_asr import SIZES, Config
 from regard.tasks.audio import speech_recognition
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -25,20 +29,5 @@ def recipe() -> Recipe:
         model=Config(vocab=40, input_dim=39, **SIZES["small"]),
         task=speech_recognition.Config(label_smoothing=0.1, beam_size=8),
         data=AN4(),
-        train=Train(
-            steps=4000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=300,
-            betas=(0.9, 0.98),
-            weight_decay=0.02,
-            clip_grad_norm=1.0,
-            ema_decay=0.998,
-            eval_interval=200,
-            score_interval=5,
-            save_interval=500,
-            num_workers=4,
-            metric="loss",
-            compile=False,  # the decoder is a loop over time: compiling it gains little
-        ),
+        train=replace(TRAIN, steps=4000, learning_rate=1e-3, eval_interval=200, score_interval=5, metric="loss"),
     )

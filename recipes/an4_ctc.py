@@ -11,10 +11,14 @@ command    regard train an4_ctc --out runs/an4-ctc
            regard eval runs/an4-ctc
 """
 
+from dataclasses import replace
+
+from _speech import TRAIN
+
 from regard.data.audio.an4 import AN4
 from regard.models.ctc import SIZES, Config
 from regard.tasks.audio import ctc_speech_recognition
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -22,19 +26,5 @@ def recipe() -> Recipe:
         model=Config(vocab=40, input_dim=39, **SIZES["small"]),
         task=ctc_speech_recognition.Config(beam_size=16),
         data=AN4(),
-        train=Train(
-            steps=6000,
-            learning_rate=2e-3,
-            schedule="cosine",
-            warmup_steps=300,
-            betas=(0.9, 0.98),
-            weight_decay=0.02,
-            clip_grad_norm=1.0,
-            ema_decay=0.998,
-            eval_interval=200,
-            save_interval=500,
-            num_workers=4,
-            metric="wer",
-            compile=False,  # the recurrent layers are one fused call already
-        ),
+        train=replace(TRAIN, steps=6000, eval_interval=200),
     )

@@ -11,10 +11,14 @@ command    regard train an4_ctc_unidirectional --out runs/an4-ctc-unidirectional
            regard eval runs/an4-ctc-unidirectional
 """
 
+from dataclasses import replace
+
+from _speech import TRAIN
+
 from regard.data.audio.an4 import AN4
 from regard.models.ctc import Config
 from regard.tasks.audio import ctc_speech_recognition
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -32,19 +36,5 @@ def recipe() -> Recipe:
         ),
         task=ctc_speech_recognition.Config(beam_size=16),
         data=AN4(),
-        train=Train(
-            steps=3000,
-            learning_rate=2e-3,
-            schedule="cosine",
-            warmup_steps=300,
-            betas=(0.9, 0.98),
-            weight_decay=0.02,
-            clip_grad_norm=1.0,
-            ema_decay=0.998,
-            eval_interval=200,
-            save_interval=500,
-            num_workers=4,
-            metric="wer",
-            compile=False,  # the recurrent layers are one fused call already
-        ),
+        train=replace(TRAIN, steps=3000, eval_interval=200),
     )

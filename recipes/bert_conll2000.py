@@ -15,31 +15,19 @@ The test split is section 20 of the Wall Street Journal, which bert_pretrain lea
 sections 15 to 18, is in that text, without its tags. data.column=1 gives parts of speech instead.
 """
 
+from dataclasses import replace
+
+from _bert import FINE_TUNING, MODEL
+
 from regard.data.text.tagged_sentences import TaggedSentences
-from regard.models.bert import Config
 from regard.tasks.text import tagging
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        model=MODEL,
         task=tagging.Config(),
         data=TaggedSentences("conll2000", column=2, max_length=128, batch_size=32, vocab_size=8000, lowercase=True),
-        train=Train(
-            steps=2500,
-            learning_rate=2e-4,
-            schedule="linear",
-            compile=False,  # shorter than the compiler takes
-            warmup_steps=250,
-            betas=(0.9, 0.98),
-            eps=1e-6,
-            weight_decay=0.01,
-            layer_decay=0.9,
-            clip_grad_norm=1.0,
-            eval_interval=500,
-            save_interval=0,
-            log_interval=50,
-            metric="f1",
-        ),
+        train=replace(FINE_TUNING, steps=2500, learning_rate=2e-4, warmup_steps=250, eval_interval=500, metric="f1"),
     )

@@ -16,15 +16,16 @@
 ("isn't it great", "who invented the telephone"): everyday sentences of Tatoeba, without a label.
 """
 
+from _bert import MODEL
+
 from regard.data.text.next_sentence_pairs import NextSentencePairs
-from regard.models.bert import Config
 from regard.tasks.text import masked_lm
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        model=MODEL,
         task=masked_lm.Config(),
         data=NextSentencePairs(
             ("brown", "ptb", "bbc", "tatoeba"), max_length=128, batch_size=512, vocab_size=8000, lowercase=True

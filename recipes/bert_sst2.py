@@ -15,31 +15,19 @@
 From scratch the vocabulary is that of the training split; everything else is the same.
 """
 
+from dataclasses import replace
+
+from _bert import FINE_TUNING, MODEL
+
 from regard.data.text.labeled_text import LabeledText
-from regard.models.bert import Config
 from regard.tasks.text import classification
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(vocab=8000, width=384, heads=6, layers=8, length=128, dropout=0.1, attention_dropout=0.1),
+        model=MODEL,
         task=classification.Config(),
         data=LabeledText("sst2", max_length=128, batch_size=32, vocab_size=8000, lowercase=True),
-        train=Train(
-            steps=1300,
-            learning_rate=1e-4,
-            schedule="linear",
-            compile=False,  # shorter than the compiler takes
-            warmup_steps=130,
-            betas=(0.9, 0.98),
-            eps=1e-6,
-            weight_decay=0.01,
-            layer_decay=0.9,
-            clip_grad_norm=1.0,
-            eval_interval=216,
-            save_interval=0,
-            log_interval=50,
-            metric="accuracy",
-        ),
+        train=replace(FINE_TUNING, steps=1300, warmup_steps=130, eval_interval=216),
     )

@@ -18,10 +18,12 @@ command    regard train cct_cifar10 --out runs/cct-300
            regard eval runs/cct-300
 """
 
-from regard.data.images.image_dataset import ImageDataset
+from dataclasses import replace
+
+from _cifar10 import DATA, TASK, TRAIN
+
 from regard.models.cct import Config
-from regard.tasks.image import image_classification
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -29,31 +31,7 @@ def recipe() -> Recipe:
         model=Config(
             num_classes=10, image_size=32, kernel=3, convolutions=1, width=256, heads=4, layers=7, mlp_ratio=2.0
         ),
-        task=image_classification.Config(
-            label_smoothing=0.1,
-            augment=(
-                "random_resized_crop(min_area=0.8)",
-                "flip",
-                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
-            ),
-            mixup=0.8,
-            cutmix=1.0,
-            mix_until=0,
-        ),
-        data=ImageDataset("cifar10", batch_size=256),
-        train=Train(
-            steps=52_500,
-            learning_rate=8e-4,
-            schedule="cosine",
-            warmup_steps=1750,
-            min_learning_rate_ratio=0.02,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            weight_decay=0.06,
-            ema_decay=0.9995,
-            eval_interval=3500,
-            save_interval=3500,
-            log_interval=100,
-            metric="accuracy",
-        ),
+        task=replace(TASK, mix_until=0),
+        data=DATA,
+        train=replace(TRAIN, steps=52_500, warmup_steps=1750, eval_interval=3500, save_interval=3500),
     )

@@ -16,26 +16,18 @@ command    regard train cct_fashion --out runs/fashion
            regard classify photo.png --model runs/fashion
 """
 
+from dataclasses import replace
+
+from _mnist import MODEL, TRAIN
+
 from regard.data.images.image_dataset import ImageDataset
-from regard.models.cct import Config
 from regard.tasks.image import image_classification
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(
-            num_classes=10,
-            image_size=28,
-            channels=1,
-            kernel=3,
-            convolutions=2,
-            width=128,
-            heads=4,
-            layers=6,
-            mlp_ratio=2.0,
-            drop_path=0.1,
-        ),
+        model=replace(MODEL, layers=6, drop_path=0.1),
         task=image_classification.Config(
             label_smoothing=0.1,
             augment=("random_crop(padding=2)", "flip", "random_erasing(p=0.5)"),
@@ -44,20 +36,5 @@ def recipe() -> Recipe:
             mix_until=20_000,
         ),
         data=ImageDataset("fashion_mnist", batch_size=256),
-        train=Train(
-            steps=31_650,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=1000,
-            min_learning_rate_ratio=0.02,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            weight_decay=0.05,
-            save_dtype="float16",
-            ema_decay=0.9995,
-            eval_interval=2110,
-            save_interval=2110,
-            log_interval=100,
-            metric="accuracy",
-        ),
+        train=replace(TRAIN, steps=31_650, warmup_steps=1000, ema_decay=0.9995, save_dtype="float16"),
     )

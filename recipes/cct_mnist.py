@@ -11,43 +11,22 @@ command    regard train cct_mnist --out runs/cct_mnist
            regard eval runs/cct_mnist
 """
 
+from dataclasses import replace
+
+from _mnist import MODEL, TRAIN
+
 from regard.data.images.image_dataset import ImageDataset
-from regard.models.cct import Config
 from regard.tasks.image import image_classification
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(
-            num_classes=10,
-            image_size=28,
-            channels=1,
-            kernel=3,
-            convolutions=2,
-            width=128,
-            heads=4,
-            layers=4,
-            mlp_ratio=2.0,
-        ),
+        model=MODEL,
         task=image_classification.Config(
             label_smoothing=0.1,
             augment=("affine(degrees=12, shear=0.15, scale=0.15, translate=0.1)", "random_erasing(p=0.25)"),
         ),
         data=ImageDataset("mnist", batch_size=256),
-        train=Train(
-            steps=12_660,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=600,
-            min_learning_rate_ratio=0.02,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            weight_decay=0.05,
-            ema_decay=0.999,
-            eval_interval=2110,
-            save_interval=2110,
-            log_interval=100,
-            metric="accuracy",
-        ),
+        train=replace(TRAIN, steps=12_660, warmup_steps=600, ema_decay=0.999),
     )

@@ -12,28 +12,18 @@ command    regard train convs2s_multi30k --out runs/multi30k-convs2s
            regard eval runs/multi30k-convs2s
 """
 
-from regard.data.text.parallel_corpus import ParallelCorpus
+from dataclasses import replace
+
+from _multi30k import DATA, TASK, TRAIN
+
 from regard.models.convs2s import SIZES, Config
-from regard.tasks.text import translation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=10_000, length=256, **SIZES["small"]),
-        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
-        data=ParallelCorpus(
-            "multi30k", "de", "en", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
-        ),
-        train=Train(
-            steps=6000,
-            learning_rate=1e-3,
-            schedule="inverse_sqrt",
-            warmup_steps=1000,
-            clip_grad_norm=0.5,
-            average_checkpoints=5,
-            score_interval=5,
-            metric="loss",
-            patience=20,
-        ),
+        task=TASK,
+        data=replace(DATA, source="de", target="en"),
+        train=replace(TRAIN, steps=6000, clip_grad_norm=0.5),
     )

@@ -13,10 +13,14 @@ command    regard train digits_attention --out runs/digits-attention
            regard train digits_attention --out runs/digits-additive model.aligner=additive
 """
 
+from dataclasses import replace
+
+from _speech import TRAIN
+
 from regard.data.audio.fsdd import SpokenDigits
 from regard.models.attention_asr import SIZES, Config
 from regard.tasks.audio import speech_recognition
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -24,19 +28,5 @@ def recipe() -> Recipe:
         model=Config(vocab=14, **SIZES["tiny"]),
         task=speech_recognition.Config(label_smoothing=0.1, beam_size=4),
         data=SpokenDigits(),
-        train=Train(
-            steps=5000,
-            learning_rate=2e-3,
-            schedule="cosine",
-            warmup_steps=300,
-            betas=(0.9, 0.98),
-            weight_decay=0.01,
-            clip_grad_norm=1.0,
-            ema_decay=0.998,
-            eval_interval=250,
-            save_interval=500,
-            num_workers=4,
-            metric="wer",
-            compile=False,  # the decoder is a loop over time: compiling it gains little
-        ),
+        train=replace(TRAIN, steps=5000, weight_decay=0.01),
     )

@@ -13,10 +13,14 @@ command    regard train digits_ctc --out runs/digits
            regard eval runs/digits
 """
 
+from dataclasses import replace
+
+from _speech import TRAIN
+
 from regard.data.audio.fsdd import SpokenDigits
 from regard.models.ctc import SIZES, Config
 from regard.tasks.audio import ctc_speech_recognition
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -24,19 +28,15 @@ def recipe() -> Recipe:
         model=Config(vocab=14, **SIZES["tiny"]),
         task=ctc_speech_recognition.Config(beam_size=8),
         data=SpokenDigits(),
-        train=Train(
+        train=replace(
+            TRAIN,
             steps=2000,
             learning_rate=3e-3,
-            schedule="cosine",
             warmup_steps=150,
-            betas=(0.9, 0.98),
             weight_decay=0.01,
-            clip_grad_norm=1.0,
             ema_decay=0.995,
-            eval_interval=250,
             save_interval=250,
-            metric="wer",
-            compile=False,  # the recurrent layers are one fused call already
+            num_workers=1,
             save_dtype="int8",
         ),
     )

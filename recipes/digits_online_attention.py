@@ -13,41 +13,19 @@ command    regard train digits_online_attention --out runs/digits-online
            regard eval runs/digits-online
 """
 
+from dataclasses import replace
+
+from _speech import REINFORCED_TASK, TRAIN
+
 from regard.data.audio.fsdd import SpokenDigits
 from regard.models.online_alignment import Config
-from regard.tasks.audio import reinforced_speech_recognition
-from regard.tasks.reinforce import Reinforce
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=14, width=192, hidden=192, layers=2, cell="lstm", dropout=0.15, input_dim=40, frame_stack=6),
-        task=reinforced_speech_recognition.Config(
-            label_smoothing=0.1,
-            beam_size=4,
-            reinforce=Reinforce(
-                entropy=0.3,
-                final_entropy=0.01,
-                entropy_steps=2500,
-                credit="to_go",
-                baseline="leave_one_out",
-                num_samples=4,
-            ),
-        ),
+        task=REINFORCED_TASK,
         data=SpokenDigits(),
-        train=Train(
-            steps=5000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=300,
-            weight_decay=0.01,
-            clip_grad_norm=1.0,
-            ema_decay=0.998,
-            eval_interval=250,
-            save_interval=500,
-            num_workers=4,
-            metric="wer",
-            compile=False,  # it reads in a loop over time
-        ),
+        train=replace(TRAIN, steps=5000, learning_rate=1e-3, weight_decay=0.01),
     )

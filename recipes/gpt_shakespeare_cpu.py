@@ -13,45 +13,13 @@ command    regard train gpt_shakespeare_cpu --out runs/small
            regard eval runs/small --split val
 """
 
-from regard.data.text.text_file import TextFile
-from regard.models.gpt import Config
+from dataclasses import replace
+
+from _shakespeare import DATA, MODEL, TRAIN
+
 from regard.tasks.text import language_modeling
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(
-        model=Config(
-            vocab=69,
-            width=128,
-            heads=4,
-            layers=4,
-            ffn=512,
-            length=64,
-            dropout=0.0,
-            attention_dropout=0.0,
-            bias=False,
-            norm_kind="rms",
-            qk_norm="rms",
-            positions="rotary",
-        ),
-        task=language_modeling.Config(),
-        data=TextFile("tinyshakespeare", context_length=64, batch_size=12, tokenizer="char"),
-        train=Train(
-            steps=1500,
-            max_minutes=3.0,
-            device="cpu",
-            optimizer="muon",
-            learning_rate=4e-3,
-            schedule="cosine",
-            warmup_steps=100,
-            min_learning_rate_ratio=0.02,
-            betas=(0.9, 0.99),
-            eps=1e-8,
-            weight_decay=0.1,
-            clip_grad_norm=1.0,
-            eval_interval=500,
-            save_interval=500,
-            metric="loss",
-        ),
-    )
+    return Recipe(model=MODEL, task=language_modeling.Config(), data=DATA, train=replace(TRAIN, max_minutes=3.0))

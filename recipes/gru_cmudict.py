@@ -17,30 +17,19 @@ command    regard train gru_cmudict --out runs/sounds-additive
            regard eval runs/sounds-additive
 """
 
-from regard.data.text.cmudict import CMUDict
+from dataclasses import replace
+
+from _cmudict import DATA, TRAIN
+
 from regard.models.rnnsearch import Config
 from regard.tasks.text import pronunciation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=70, width=256, hidden=512, align_width=256, readout=None, dropout=0.3),
         task=pronunciation.Config(label_smoothing=0.1, beam_size=4),
-        data=CMUDict("cmudict", batch_tokens=8192),
-        train=Train(
-            steps=8000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=400,
-            min_learning_rate_ratio=0.01,
-            eps=1e-8,
-            clip_grad_norm=1.0,
-            ema_decay=0.999,
-            eval_interval=1000,
-            save_interval=1000,
-            score_interval=100,  # decode and score only at the end
-            metric="loss",
-            compile=False,  # the decoder is a loop over time: compiling it gains little
-        ),
+        data=replace(DATA, batch_tokens=8192),
+        train=TRAIN,
     )

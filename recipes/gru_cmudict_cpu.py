@@ -13,32 +13,29 @@ command    regard train gru_cmudict_cpu --out runs/sounds
            regard pronounce xylophone --model runs/sounds
 """
 
-from regard.data.text.cmudict import CMUDict
+from dataclasses import replace
+
+from _cmudict import DATA, TRAIN
+
 from regard.models.rnnsearch import Config
 from regard.tasks.text import pronunciation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=70, width=128, hidden=192, align_width=128, readout=None, dropout=0.1),
         task=pronunciation.Config(label_smoothing=0.1, beam_size=4),
-        data=CMUDict("cmudict", batch_tokens=2048),
-        train=Train(
+        data=replace(DATA, batch_tokens=2048),
+        train=replace(
+            TRAIN,
             steps=4500,
             device="cpu",
             learning_rate=2e-3,
-            schedule="cosine",
             warmup_steps=300,
-            min_learning_rate_ratio=0.01,
-            eps=1e-8,
-            clip_grad_norm=1.0,
             ema_decay=0.998,
-            eval_interval=1000,
-            save_interval=1000,
             log_interval=100,
-            score_interval=100,  # decode and score only at the end
-            metric="loss",
+            compile=None,
             save_dtype="float16",
         ),
     )

@@ -15,42 +15,18 @@ command    regard train hard_attention_cmudict --out runs/sounds-hard
            regard eval runs/sounds-hard
 """
 
-from regard.data.text.cmudict import CMUDict
+from dataclasses import replace
+
+from _cmudict import DATA, REINFORCED_TASK, TRAIN
+
 from regard.models.rnnsearch import Config
-from regard.tasks.reinforce import Reinforce
-from regard.tasks.text import reinforced_pronunciation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=70, width=256, hidden=512, align_width=256, readout=None, dropout=0.3, aligner="hard"),
-        task=reinforced_pronunciation.Config(
-            label_smoothing=0.1,
-            beam_size=4,
-            reinforce=Reinforce(
-                entropy=0.05,
-                final_entropy=0.005,
-                entropy_steps=4000,
-                credit="to_go",
-                baseline="leave_one_out",
-                num_samples=4,
-            ),
-        ),
-        data=CMUDict("cmudict", batch_tokens=4096),
-        train=Train(
-            steps=8000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=400,
-            min_learning_rate_ratio=0.01,
-            eps=1e-8,
-            clip_grad_norm=1.0,
-            ema_decay=0.999,
-            eval_interval=1000,
-            save_interval=1000,
-            score_interval=100,  # decode and score only at the end
-            metric="loss",
-            compile=False,  # the decoder is a loop over time, and its choices are kept in a list
-        ),
+        task=replace(REINFORCED_TASK, reinforce=replace(REINFORCED_TASK.reinforce, entropy=0.05, final_entropy=0.005)),
+        data=DATA,
+        train=TRAIN,
     )

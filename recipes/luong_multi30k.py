@@ -18,29 +18,20 @@ Global scores are dot, scaled_dot (for both the reader gives as many numbers as 
 additive; local ones local_monotonic and local_predictive.
 """
 
-from regard.data.text.parallel_corpus import ParallelCorpus
+from dataclasses import replace
+
+from _multi30k import DATA, TASK, TRAIN
+
 from regard.models.luong import SIZES, Config
-from regard.tasks.text import translation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=10_000, **SIZES["small"]),
-        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
-        data=ParallelCorpus(
-            "multi30k", "en", "de", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
-        ),
-        train=Train(
-            steps=5000,
-            learning_rate=1e-3,
-            schedule="inverse_sqrt",
-            warmup_steps=1000,
-            clip_grad_norm=1.0,
-            average_checkpoints=5,
-            score_interval=5,
-            metric="loss",
-            patience=20,
-            compile=False,  # with input feeding the decoder is a loop over time: compiling it gains little
-        ),
+        task=TASK,
+        data=DATA,
+        train=replace(
+            TRAIN, compile=False
+        ),  # with input feeding the decoder is a loop over time: compiling it gains little
     )

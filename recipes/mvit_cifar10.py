@@ -15,10 +15,10 @@ command    regard train mvit_cifar10 --out runs/mvit_cifar10
            regard eval runs/mvit_cifar10
 """
 
-from regard.data.images.image_dataset import ImageDataset
+from _cifar10 import DATA, TASK, TRAIN
+
 from regard.models.mvit import Config
-from regard.tasks.image import image_classification
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -26,31 +26,7 @@ def recipe() -> Recipe:
         model=Config(
             num_classes=10, image_size=32, patch_size=2, width=48, layers=(1, 2, 4, 1), kv_stride=2, drop_path=0.1
         ),
-        task=image_classification.Config(
-            label_smoothing=0.1,
-            augment=(
-                "random_resized_crop(min_area=0.8)",
-                "flip",
-                "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)",
-            ),
-            mixup=0.8,
-            cutmix=1.0,
-            mix_until=10_200,
-        ),
-        data=ImageDataset("cifar10", batch_size=256),
-        train=Train(
-            steps=17_500,
-            learning_rate=8e-4,
-            schedule="cosine",
-            warmup_steps=1000,
-            min_learning_rate_ratio=0.02,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            weight_decay=0.06,
-            ema_decay=0.9995,
-            eval_interval=1750,
-            save_interval=1750,
-            log_interval=100,
-            metric="accuracy",
-        ),
+        task=TASK,
+        data=DATA,
+        train=TRAIN,
     )

@@ -14,42 +14,16 @@ command    regard train online_attention_cmudict --out runs/sounds-online
            regard eval runs/sounds-online
 """
 
-from regard.data.text.cmudict import CMUDict
+from _cmudict import DATA, REINFORCED_TASK, TRAIN
+
 from regard.models.online_alignment import Config
-from regard.tasks.reinforce import Reinforce
-from regard.tasks.text import reinforced_pronunciation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=70, width=256, hidden=512, layers=2, cell="lstm", dropout=0.3),
-        task=reinforced_pronunciation.Config(
-            label_smoothing=0.1,
-            beam_size=4,
-            reinforce=Reinforce(
-                entropy=0.3,
-                final_entropy=0.01,
-                entropy_steps=4000,
-                credit="to_go",
-                baseline="leave_one_out",
-                num_samples=4,
-            ),
-        ),
-        data=CMUDict("cmudict", batch_tokens=4096),
-        train=Train(
-            steps=8000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=400,
-            min_learning_rate_ratio=0.01,
-            eps=1e-8,
-            clip_grad_norm=1.0,
-            ema_decay=0.999,
-            eval_interval=1000,
-            save_interval=1000,
-            score_interval=100,  # decode and score only at the end
-            metric="loss",
-            compile=False,  # it reads in a loop over time
-        ),
+        task=REINFORCED_TASK,
+        data=DATA,
+        train=TRAIN,
     )

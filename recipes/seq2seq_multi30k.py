@@ -13,29 +13,18 @@ command    regard train seq2seq_multi30k --out runs/multi30k-seq2seq
            regard eval runs/multi30k-seq2seq
 """
 
-from regard.data.text.parallel_corpus import ParallelCorpus
+from dataclasses import replace
+
+from _multi30k import DATA, TASK, TRAIN
+
 from regard.models.seq2seq import SIZES, Config
-from regard.tasks.text import translation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=10_000, **SIZES["small"]),
-        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
-        data=ParallelCorpus(
-            "multi30k", "en", "de", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
-        ),
-        train=Train(
-            steps=5000,
-            learning_rate=1e-3,
-            schedule="inverse_sqrt",
-            warmup_steps=1000,
-            clip_grad_norm=1.0,
-            average_checkpoints=5,
-            score_interval=5,
-            metric="loss",
-            patience=20,
-            compile=False,  # nothing is left to fuse between the networks and the products
-        ),
+        task=TASK,
+        data=DATA,
+        train=replace(TRAIN, compile=False),  # nothing is left to fuse between the networks and the products
     )

@@ -13,43 +13,29 @@ command    regard train t5_cmudict --out runs/t5-cmudict
            regard eval runs/t5-cmudict
 """
 
+from dataclasses import replace
+
+from _t5 import MODEL, TRAIN
+
 from regard.data.text.task_mixture import TaskMixture
-from regard.models.t5 import Config
 from regard.tasks.text import text_to_text
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(
-            vocab=80,
-            width=256,
-            heads=4,
-            head_dim=64,
-            ffn=768,
-            encoder_layers=3,
-            decoder_layers=3,
-            dropout=0.2,
-            attention_dropout=0.0,
-            activation_dropout=0.0,
-            feedforward="geglu_tanh",
-        ),
+        model=replace(MODEL, vocab=80, width=256, heads=4, ffn=768, encoder_layers=3, decoder_layers=3, dropout=0.2),
         task=text_to_text.Config(label_smoothing=0.1, beam_size=4, eval_examples=500),
         data=TaskMixture(
             ("pronounce",), tokenizer="word", vocab_size=200, batch_tokens=16_384, max_length=48, max_target_length=40
         ),
-        train=Train(
+        train=replace(
+            TRAIN,
             steps=6000,
-            optimizer="adafactor",
-            learning_rate=2e-2,
-            schedule="cosine",
             warmup_steps=500,
-            min_learning_rate_ratio=0.01,
-            clip_grad_norm=1.0,
             ema_decay=0.999,
             eval_interval=1500,
             save_interval=1500,
             score_interval=1,
-            metric="loss",
         ),
     )

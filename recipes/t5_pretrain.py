@@ -13,27 +13,18 @@ command    regard train t5_pretrain --out runs/t5-pretrain
 Then: regard train t5_three_tasks train.init_from=runs/t5-pretrain --out runs/t5-three-begun
 """
 
+from dataclasses import replace
+
+from _t5 import MODEL, TRAIN
+
 from regard.data.text.span_corruption import SpanCorruption
-from regard.models.t5 import Config
 from regard.tasks.text import text_to_text
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(
-            vocab=16_100,
-            width=384,
-            heads=6,
-            head_dim=64,
-            ffn=1024,
-            encoder_layers=5,
-            decoder_layers=5,
-            dropout=0.1,
-            attention_dropout=0.0,
-            activation_dropout=0.0,
-            feedforward="geglu_tanh",
-        ),
+        model=MODEL,
         task=text_to_text.Config(),
         data=SpanCorruption(
             ("bbc", "brown", "ptb", "translate", "translate(corpus='tatoeba')"),
@@ -45,17 +36,5 @@ def recipe() -> Recipe:
             vocab_size=16_000,
             sentinels=100,
         ),
-        train=Train(
-            steps=8000,
-            optimizer="adafactor",
-            learning_rate=2e-2,
-            schedule="cosine",
-            warmup_steps=800,
-            min_learning_rate_ratio=0.01,
-            clip_grad_norm=1.0,
-            eval_interval=1000,
-            save_interval=2000,
-            score_interval=0,
-            metric="loss",
-        ),
+        train=replace(TRAIN, eval_interval=1000, score_interval=0),
     )

@@ -28,27 +28,18 @@ suit that. In 300 updates of a model of 0.6 million parameters it came to a vali
 3.87 (5e-3), AdamW to 4.23 (2e-3).
 """
 
+from dataclasses import replace
+
+from _t5 import MODEL, TRAIN
+
 from regard.data.text.task_mixture import TaskMixture
-from regard.models.t5 import Config
 from regard.tasks.text import text_to_text
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(
-            vocab=16_100,
-            width=384,
-            heads=6,
-            head_dim=64,
-            ffn=1024,
-            encoder_layers=5,
-            decoder_layers=5,
-            dropout=0.2,
-            attention_dropout=0.0,
-            activation_dropout=0.0,
-            feedforward="geglu_tanh",
-        ),
+        model=replace(MODEL, dropout=0.2),
         task=text_to_text.Config(label_smoothing=0.1, beam_size=4, eval_examples=100),
         data=TaskMixture(
             ("translate", "translate(corpus='tatoeba', name='tatoeba')", "sentiment", "summarize"),
@@ -61,19 +52,5 @@ def recipe() -> Recipe:
             max_target_length=288,
             pad_to_multiple_of=16,
         ),
-        train=Train(
-            steps=8000,
-            optimizer="adafactor",
-            learning_rate=2e-2,
-            schedule="cosine",
-            warmup_steps=800,
-            min_learning_rate_ratio=0.01,
-            clip_grad_norm=1.0,
-            ema_decay=0.999,
-            eval_interval=2000,
-            save_interval=2000,
-            score_interval=1,
-            metric="loss",
-            save_dtype="float16",
-        ),
+        train=replace(TRAIN, ema_decay=0.999, eval_interval=2000, score_interval=1, save_dtype="float16"),
     )

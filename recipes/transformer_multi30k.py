@@ -14,9 +14,9 @@ A lower-case model cannot be scored with case. For cased sacreBLEU train on the 
     regard train transformer_multi30k data.style=raw data.tokenizer=bytes --out runs/multi30k-tiny-cased
 """
 
-from regard.data.text.parallel_corpus import ParallelCorpus
+from _multi30k import DATA, TASK
+
 from regard.models.transformer import Config
-from regard.tasks.text import translation
 from regard.training.recipe import Recipe, Train
 
 
@@ -25,12 +25,10 @@ def recipe() -> Recipe:
         model=Config(
             vocab=10_000, width=128, heads=4, ffn=256, encoder_layers=4, decoder_layers=4, dropout=0.3, norm="post"
         ),
-        task=translation.Config(label_smoothing=0.1, beam_size=5, length_penalty=1.0),
-        data=ParallelCorpus(
-            "multi30k", "en", "de", style="moses", tokenizer="bpe", vocab_size=10_000, batch_tokens=8192
-        ),
-        # About 55 updates an epoch. The published run looked at the validation loss after every epoch, gave up after 10
-        # without a new best, and averaged the checkpoints of the last 10 epochs.
+        task=TASK,
+        data=DATA,
+        # About 55 updates an epoch. The published run evaluated after every epoch, stopped after 10 without a new best,
+        # and averaged the checkpoints of the last 10 epochs.
         train=Train(
             steps=8000,
             learning_rate=5e-3,

@@ -11,27 +11,11 @@ command    regard train word2vec_cbow --out runs/word2vec_cbow
            regard near bank play --model runs/word2vec_cbow
 """
 
-from regard.data.text.word_sentences import WordSentences
+from _word2vec import DATA, TASK, TRAIN
+
 from regard.models.word2vec import Config
-from regard.tasks.text import word2vec
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(
-        model=Config(vocab=30_000, width=128, algorithm="cbow"),
-        task=word2vec.Config(window=5, negatives=5, subsample=3e-4),
-        data=WordSentences(("brown", "ptb", "tatoeba", "bbc"), vocab_size=30_000, min_count=5, batch_tokens=8192),
-        train=Train(
-            steps=4000,
-            device="cpu",
-            learning_rate=6e-3,
-            schedule="linear",
-            warmup_steps=50,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            eval_interval=1000,
-            save_interval=2000,
-            metric="loss",
-        ),
-    )
+    return Recipe(model=Config(vocab=30_000, width=128, algorithm="cbow"), task=TASK, data=DATA, train=TRAIN)

@@ -10,28 +10,18 @@ measured   loss 6.783 on validation, 3.4 minutes on one core of a busy machine (
 command    regard train word2vec_tatoeba --out runs/words
 """
 
-from regard.data.text.word_sentences import WordSentences
+from dataclasses import replace
+
+from _word2vec import DATA, TASK, TRAIN
+
 from regard.models.word2vec import Config
-from regard.tasks.text import word2vec
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=9200, width=128),
-        task=word2vec.Config(window=4, negatives=5, subsample=1e-3),
-        data=WordSentences(("tatoeba",), vocab_size=16_000, min_count=3, batch_tokens=4096),
-        train=Train(
-            steps=4000,
-            device="cpu",
-            learning_rate=5e-3,
-            schedule="linear",
-            warmup_steps=50,
-            betas=(0.9, 0.999),
-            eps=1e-8,
-            eval_interval=1000,
-            save_interval=2000,
-            metric="loss",
-            save_dtype="float16",
-        ),
+        task=replace(TASK, window=4, subsample=1e-3),
+        data=replace(DATA, corpora=("tatoeba",), vocab_size=16_000, min_count=3, batch_tokens=4096),
+        train=replace(TRAIN, learning_rate=5e-3, save_dtype="float16"),
     )

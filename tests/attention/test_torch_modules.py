@@ -291,7 +291,7 @@ def test_nothing_that_attends_is_an_error_and_hooks_are_gone():
             return x.softmax(-1)  # of a classifier: no map
 
     model = Mine()
-    with pytest.raises(RegardError, match="nothing was seen; or nothing in it attends"), watch(model):
+    with pytest.raises(RegardError, match="no map was recorded; or nothing in it attends"), watch(model):
         model(torch.zeros(2, 3))
     with pytest.raises(RegardError, match="nothing in it that matches 'x'"), watch(model, only="x"):
         model(torch.zeros(2, 3))

@@ -185,7 +185,7 @@ def test_gradients_are_of_the_heads_and_rows_that_were_asked_for_and_of_the_late
 
 
 def test_gradients_without_a_graph_are_refused(model, batch):
-    with pytest.raises(RegardError, match="keeps no graph"), torch.no_grad(), watch(model, gradients=True):
+    with pytest.raises(RegardError, match="needs a graph"), torch.no_grad(), watch(model, gradients=True):
         model(*batch)
 
 

@@ -1,7 +1,6 @@
 """Any predictor on the explorer's page: controls made from its declaration, its output drawn by kind."""
 
 import io
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +16,8 @@ from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
 from regard.see.outputs import label_color
 from regard.tasks.predictor import Predictor
+
+from tests.stories.own_task import imported
 
 from .conftest import WIDE, Page
 
@@ -102,13 +103,8 @@ def predictors(own_task):
 
 @pytest.fixture(scope="module")
 def own_task():
-    from tests.stories.own_task import FOLDER
-
-    sys.path.insert(0, str(FOLDER))
-    import toy_detector
-
-    yield toy_detector
-    sys.path.remove(str(FOLDER))
+    with imported() as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

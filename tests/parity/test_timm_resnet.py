@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.models.resnet import SIZES, Config, ResNet
 from regard.weights.table import export_state_dict, import_state_dict
@@ -17,13 +18,14 @@ from timm.models import resnet as timms  # noqa: E402
 from torchvision.models import resnet as torchvisions  # noqa: E402
 
 LAYERS = {"basic": (1, 2, 1, 1), "bottleneck": (1, 1, 2, 1)}
-PEERS = [(whose, block) for whose in ("timm", "torchvision") for block in LAYERS]
+PEERS = [(whose, block) for whose in ("timm", "torchvision", "timm-se") for block in LAYERS]
 
 
 def peer(whose, block, classes=5):
-    module = timms if whose == "timm" else torchvisions
+    module = torchvisions if whose == "torchvision" else timms
     kind = {"basic": module.BasicBlock, "bottleneck": module.Bottleneck}[block]
-    theirs = shaken(module.ResNet(kind, LAYERS[block], num_classes=classes), by=0.05)
+    more = {"block_args": {"attn_layer": "se"}} if whose == "timm-se" else {}
+    theirs = shaken(module.ResNet(kind, LAYERS[block], num_classes=classes, **more), by=0.05)
     for name, buffer in theirs.named_buffers():
         if name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5)
@@ -34,7 +36,8 @@ def peer(whose, block, classes=5):
 
 def pair(whose, block, classes=5):
     theirs = peer(whose, block, classes)
-    ours = ResNet(Config(num_classes=classes, block=block, layers=LAYERS[block])).double().eval()
+    config = Config(num_classes=classes, block=block, layers=LAYERS[block], squeeze_excitation=whose == "timm-se")
+    ours = ResNet(config).double().eval()
     import_state_dict(timm_resnet.table(ours.config), theirs.state_dict(), ours)
     return theirs, ours
 
@@ -78,9 +81,10 @@ def test_batch_norm_statistics_equal_the_peers(whose, block):
         same(found[name], value, 1e-8)
 
 
+@pytest.mark.parametrize("whose", ["torchvision", "timm-se"])
 @pytest.mark.parametrize("block", LAYERS)
-def test_gradients_of_all_parameters_equal_the_peers(block):
-    theirs, ours = pair("torchvision", block)
+def test_gradients_of_all_parameters_equal_the_peers(block, whose):
+    theirs, ours = pair(whose, block)
     x, pull = images(40, 48), torch.randn(3, 5, dtype=torch.float64)
     (theirs(x) * pull).sum().backward()
     (ours(x) * pull).sum().backward()
@@ -106,8 +110,33 @@ def test_sizes_have_as_many_parameters_as_the_peers(size):
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
-def test_folder_round_trip(tmp_path):
-    theirs = timm.create_model("resnet18", num_classes=5, in_chans=1).eval()
+@pytest.mark.parametrize("size", ["18", "34", "50", "101"])
+def test_sizes_with_squeeze_excitation_have_as_many_parameters_as_timms(size):
+    with torch.device("meta"):
+        ours, theirs = ResNet(Config(**SIZES[f"se-{size}"])), timm.create_model(f"seresnet{size}")
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
+def test_watch_sees_the_gates_that_timm_computes():
+    theirs, ours = pair("timm-se", "bottleneck")
+    gates, x = {}, images(40, 48)
+    for name, module in theirs.named_modules():
+        if name.endswith(".se.gate"):
+            module.register_forward_hook(lambda module, args, out, name=name: gates.__setitem__(name, out))
+    with torch.no_grad(), watch(ours) as seen:
+        expected = theirs(x)
+        same(ours(x), expected)
+    assert len(seen) == len(gates) == 5
+    for (name, trace), gate in zip(seen.items(), gates.values(), strict=True):
+        assert name.endswith(".gate")
+        assert trace.kind == "gate"
+        same(trace.weights[:, 0, 0], gate[:, :, 0, 0])
+    assert seen.last_pass() == []  # no map of the image
+
+
+@pytest.mark.parametrize("name", ["resnet18", "seresnet18"])
+def test_folder_round_trip(tmp_path, name):
+    theirs = timm.create_model(name, num_classes=5, in_chans=1).eval()
     model, shown = there_and_back(theirs, {"in_chans": 1}, timm_resnet, torch.randn(2, 1, 64, 64), tmp_path)
     assert (model.config.num_classes, model.config.channels, len(shown["labels"])) == (5, 1, 5)
 

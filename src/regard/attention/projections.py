@@ -1,6 +1,6 @@
 """Projections: tokens to the queries, keys and values of all heads. The table of contents is `PROJECTIONS`.
 
-    linear    q, k, v = x W            one matrix, its rows ordered by key head: the queries of the group, its key, its value
+    linear    q, k, v = x W            one matrix, rows ordered by key head: queries of the group, its key, its value
     cross     q = x W_q;  k, v = c W_kv
 
 One `qkv` matrix is one product, and a contiguous slice of its rows is whole heads (tensor parallelism). `qk_positions`

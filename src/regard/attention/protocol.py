@@ -54,10 +54,10 @@ class DecodingState(Protocol):
 class Mechanism(nn.Module):
     """q B H N D, k B G M D, v B G M E -> B H N E, where G divides H; linear in v (in eval mode).
 
-    A subclass writes `mix`, and `weights` if there is a formula for the matrix that it applies. Contract:
-    weights(...) @ v == forward(...). Decoding uses a KV cache unless the subclass overrides `start`, `prefill` and `step`;
-    contract: N steps == one forward. The constructor may take the sizes of its place by name (width, heads, kv_heads,
-    head_dim, length, causal), dropout and scale.
+    A subclass writes `mix`, and `weights` if there is a formula for the matrix that it applies. Contract: weights(...)
+    @ v == forward(...). Decoding uses a KV cache unless the subclass overrides `start`, `prefill` and `step`; contract:
+    N steps == one forward. The constructor may take the sizes of its place by name (width, heads, kv_heads, head_dim,
+    length, causal), dropout and scale.
     """
 
     traits: ClassVar[Traits]
@@ -129,11 +129,11 @@ class Mechanism(nn.Module):
         return KVCache(capacity)
 
     def check_steps(self) -> None:
-        """Raise `Unsupported` unless the causality is strict: else the outputs of earlier tokens change with later ones."""
+        """Raise `Unsupported` unless the causality is strict, without which outputs change when more tokens follow."""
         if self.traits.causality != "strict":
             raise Unsupported(
-                f"{type(self).__name__} cannot decode step by step: its causality is '{self.traits.causality}', and only "
-                "'strict' mechanisms give the same outputs token by token as all at once; use one of those to generate"
+                f"{type(self).__name__} cannot decode step by step: its causality is '{self.traits.causality}', and "
+                "only 'strict' mechanisms give the same outputs token by token as all at once; use one of those"
             )
 
     def prefill(

@@ -42,8 +42,8 @@ class LaunchConfig:
     stages: int
 
 
-# benchmarks/window_attention.py --sweep on an H200: forward the quickest in every stage, backward in the first stage of Swin-T;
-# in the others it is within what the same settings differ by from one time to the next.
+# From benchmarks/window_attention.py --sweep on an H200: forward is the fastest in every stage, backward in the first
+# stage of Swin-T; in the others within the noise.
 FORWARD, BACKWARD = LaunchConfig(programs=1056, warps=4, stages=3), LaunchConfig(programs=264, warps=4, stages=3)
 
 
@@ -258,8 +258,9 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
         steps = {f"step_{name}": step for name, step in zip(names, qkv.stride(), strict=False)}
         steps |= {f"to_{name}": step for name, step in zip(names, dqkv.stride(), strict=False)}
         torch.library.wrap_triton(_backward_kernel)[(slots * heads,)](
-            qkv, grad_out, dqkv, grad_out if bias is None else bias, dbias, grad_out if scales is None else scales, dscale,
-            scale, BIASED=bias is not None, SCALED=scales is not None, UNIT=cosine, **sizes, **steps,
+            qkv, grad_out, dqkv, grad_out if bias is None else bias, dbias,
+            grad_out if scales is None else scales, dscale, scale,
+            BIASED=bias is not None, SCALED=scales is not None, UNIT=cosine, **sizes, **steps,
         )  # fmt: skip
         return dqkv, dbias.sum(0), dscale.sum(0)
 

@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Bool, Float, Int, Tensor
-from regard.core.validation import Fraction
+from regard.core.shapes import Float, Int, Tensor
 
 # -- weight normalisation ----------------------------------------------------------------------------------------------
 

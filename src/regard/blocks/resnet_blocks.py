@@ -1,11 +1,12 @@
-"""Residual blocks of convolutions, and stages of them: what images were read with before they were cut into patches.
+"""Residual blocks of convolutions, and stages of them.
 
     basic        relu(x + N C₃ relu(N C₃ x))                        two convolutions of 3 x 3
-    bottleneck   relu(x + N C₁ relu(N C₃ relu(N C₁ x)))             narrow, look around, four times as wide again
+    bottleneck   relu(x + N C₁ relu(N C₃ relu(N C₁ x)))             narrow, convolve 3 x 3, four times as wide again
 
-C is a convolution, N a norm; both are given, so that the same blocks stand in a ResNet (batch norm) and in the stem of
-a hybrid ViT (weights standardised, group norm). Where a stage begins the grid is halved in the convolution of 3 x 3
-("version 1.5"), and a convolution of 1 x 1 takes x along. Inside, pictures are B C Y X.
+C is a convolution, N a norm; both are passed in, since the same blocks are used in a ResNet (batch norm) and in the stem
+of a hybrid ViT (standardised weights, group norm). The first block of a stage halves the grid in its 3 x 3 convolution
+("version 1.5") and in a 1 x 1 convolution on the skip path. A gate may scale the channels of the branch before the sum
+(squeeze-and-excitation). Images are B C Y X.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
 """
@@ -24,10 +25,11 @@ from regard.core.shapes import Float, Tensor
 
 ConvFactory = Callable[[int, int, int, int], nn.Module]  # channels in and out, kernel, stride
 NormFactory = Callable[[int], nn.Module]  # channels
+GateFactory = Callable[[int], nn.Module]  # channels
 
 
 class ResNetBlock(nn.Module):
-    """What both kinds share: the way around, and the sum."""
+    """Base class of both kinds: the skip path, and the sum."""
 
     expansion: ClassVar[int]
 
@@ -35,21 +37,23 @@ class ResNetBlock(nn.Module):
         self, in_channels: int, out: int, stride: int, conv: ConvFactory, norm: NormFactory, drop_path: float
     ) -> None:
         super().__init__()
-        way = (
+        skip = (
             OrderedDict(conv=conv(in_channels, out, 1, stride), norm=norm(out))
             if stride > 1 or in_channels != out
             else None
         )
-        self.down = None if way is None else nn.Sequential(way)
+        self.down = None if skip is None else nn.Sequential(skip)
         self.drop_path = DropPath(drop_path)
+        self.gate: nn.Module | None = None  # set by `make_stages`
 
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        """One block; the first of a stage may halve the grid."""
-        around = x if self.down is None else self.down(x)
-        return F.relu(self.drop_path(self.branch(x)) + around, inplace=True)
+        skip = x if self.down is None else self.down(x)
+        branch = self.branch(x)
+        branch = branch if self.gate is None else self.gate(branch)
+        return F.relu(self.drop_path(branch) + skip, inplace=True)
 
     def branch(self, x: Tensor) -> Tensor:
-        """What is added."""
+        """Return the residual branch."""
         raise NotImplementedError
 
     @property
@@ -59,7 +63,7 @@ class ResNetBlock(nn.Module):
 
 
 class BasicBlock(ResNetBlock):
-    """Two convolutions of 3 x 3."""
+    """Two 3 x 3 convolutions."""
 
     expansion = 1
 
@@ -71,18 +75,16 @@ class BasicBlock(ResNetBlock):
         self.conv2, self.norm2 = conv(width, width, 3, 1), norm(width)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Look around twice."""
         out: Tensor = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)), inplace=True)))
         return out
 
     @property
     def last_norm(self) -> nn.Module:
-        """The norm at the end of the branch."""
         return self.norm2
 
 
 class Bottleneck(ResNetBlock):
-    """A convolution of 3 x 3 where the channels are few."""
+    """A 3 x 3 convolution between two of 1 x 1, with a quarter of the channels."""
 
     expansion = 4
 
@@ -96,7 +98,6 @@ class Bottleneck(ResNetBlock):
         self.conv3, self.norm3 = conv(width, out, 1, 1), norm(out)
 
     def branch(self, x: Tensor) -> Tensor:
-        """Narrow, look around, widen."""
         x = F.relu(self.norm1(self.conv1(x)), inplace=True)
         x = F.relu(self.norm2(self.conv2(x)), inplace=True)
         out: Tensor = self.norm3(self.conv3(x))
@@ -104,7 +105,6 @@ class Bottleneck(ResNetBlock):
 
     @property
     def last_norm(self) -> nn.Module:
-        """The norm at the end of the branch."""
         return self.norm3
 
 
@@ -112,14 +112,13 @@ BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottle
 
 
 class Stage(nn.Module):
-    """Blocks on one grid; the first comes from the grid before."""
+    """Blocks of one grid size; the first may halve the grid."""
 
     def __init__(self, blocks: Sequence[nn.Module]) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        """One after the other."""
         for block in self.blocks:
             x = block(x)
         return x
@@ -133,8 +132,9 @@ def make_stages(
     conv: ConvFactory,
     norm: NormFactory,
     drop: Sequence[float],
+    gate: GateFactory | None = None,
 ) -> nn.ModuleList:
-    """Stages of so many blocks, each twice as wide as the one before and, but for the first, on half its grid."""
+    """Build stages of `layers` blocks, each twice as wide as the last and, except the first, on half its grid."""
     block, made, rates = BLOCKS[kind], [], iter(drop)
     for depth, count in enumerate(layers):
         wide, blocks = width * 2**depth, []
@@ -142,5 +142,6 @@ def make_stages(
             stride = 2 if depth and not n else 1
             blocks.append(block(in_channels, wide, stride, conv, norm, next(rates)))
             in_channels = wide * block.expansion
+            blocks[-1].gate = None if gate is None else gate(in_channels)
         made.append(Stage(blocks))
     return nn.ModuleList(made)

@@ -2,7 +2,7 @@
 
     tokens      none: a grid of channels, halved three times (and twice by the large stem)
     positions   none: convolutions are local
-    attention   none
+    attention   none; with `squeeze_excitation`, each block weights its channels by their means over the grid
     head        linear, on the mean of the last grid
 
 Norms are batch norms. Two stems: a 7 x 7 convolution with stride 2 and max-pooling for images of 224, and a 3 x 3
@@ -10,7 +10,7 @@ convolution for images of 32. The last norm of every block is initialised with 0
 (Goyal et al. 2017).
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385; Goyal et al.: Accurate,
-Large Minibatch SGD. 2017. arXiv:1706.02677
+Large Minibatch SGD. 2017. arXiv:1706.02677; Hu, Shen, Sun: Squeeze-and-Excitation Networks. CVPR 2018. arXiv:1709.01507
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.observed_weights import ObservedWeights
 from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
 from regard.core.config import field
@@ -42,6 +43,7 @@ class Config:
     layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
     width: int = 64  # of the first stage, doubled in each next; a bottleneck's output is 4 times as wide
     stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and max-pooling, or 3 x 3
+    squeeze_excitation: bool = False  # weight the channels of every block
     dropout: float = field(0.0, low=0, below=1)
     drop_path: float = field(0.0, low=0, below=1)
 
@@ -57,6 +59,11 @@ SIZES: dict[str, dict[str, Any]] = {
     "50": {"layers": (3, 4, 6, 3), "block": "bottleneck"},
     "101": {"layers": (3, 4, 23, 3), "block": "bottleneck"},
     "152": {"layers": (3, 8, 36, 3), "block": "bottleneck"},
+    "se-18": {"squeeze_excitation": True},
+    "se-34": {"layers": (3, 4, 6, 3), "squeeze_excitation": True},
+    "se-50": {"layers": (3, 4, 6, 3), "block": "bottleneck", "squeeze_excitation": True},
+    "se-101": {"layers": (3, 4, 23, 3), "block": "bottleneck", "squeeze_excitation": True},
+    "se-152": {"layers": (3, 8, 36, 3), "block": "bottleneck", "squeeze_excitation": True},
     "18-cifar": {**_SMALL},
     "50-cifar": {**_SMALL, "layers": (3, 4, 6, 3), "block": "bottleneck"},
     "18-cifar-narrow": {**_SMALL, "width": 36},
@@ -72,7 +79,9 @@ class ResNet(ImageModel):
         self.config = config
         self.stem = Stem(config.channels, config.width, large=config.stem == "large")
         drop = drop_path_rates(config.drop_path, sum(config.layers))
-        self.stages = make_stages(config.block, config.width, config.layers, config.width, _conv, nn.BatchNorm2d, drop)
+        gate = SqueezeExcitation if config.squeeze_excitation else None
+        sizes = config.block, config.width, config.layers, config.width
+        self.stages = make_stages(*sizes, _conv, nn.BatchNorm2d, drop, gate)
         self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
@@ -132,6 +141,25 @@ class Stem(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
         out: Tensor = self.pool(F.relu(self.norm(self.conv(images)), inplace=True))
+        return out
+
+
+class SqueezeExcitation(nn.Module):
+    """Weight each channel by a gate computed from the means of all channels over the grid.
+
+    s = σ(W₂ relu(W₁ mean(x)))        x · s        W₁ to a sixteenth of the channels, a multiple of 8
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        reduced = max(8, (channels // 16 + 4) // 8 * 8)
+        self.reduce = nn.Conv2d(channels, reduced, 1)
+        self.expand = nn.Conv2d(reduced, channels, 1)
+        self.observed = ObservedWeights()
+
+    def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
+        gate = self.expand(F.relu(self.reduce(x.mean((2, 3), keepdim=True)), inplace=True)).sigmoid()
+        out: Tensor = x * self.observed(gate)
         return out
 
 

@@ -14,7 +14,8 @@ import ast
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -147,8 +148,27 @@ def _recipe_module(file: Path) -> ModuleType:
         raise BadInput(f"{file} is not a Python file")
     made = importlib.util.module_from_spec(found)
     sys.modules[name] = made  # dataclasses and registries find it by name
-    found.loader.exec_module(made)
+    with _shared_modules(file.resolve().parent):
+        found.loader.exec_module(made)
     return made
+
+
+@contextmanager
+def _shared_modules(folder: Path) -> Iterator[None]:
+    """Let a recipe import what its family shares: modules that start with _, beside it or among the package's recipes.
+
+    They are forgotten afterwards, so that another folder may have modules of the same names.
+    """
+    places = [str(folder), *map(str, recipe_folders())]
+    before, path = set(sys.modules), list(sys.path)
+    sys.path[:0] = places
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - before:
+            if name.startswith("_") and str(Path(getattr(sys.modules[name], "__file__", None) or ".").parent) in places:
+                del sys.modules[name]
 
 
 def _recipe_file(name: str | Path) -> Path:

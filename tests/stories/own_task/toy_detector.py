@@ -164,5 +164,5 @@ DATA["toy_shapes"] = (__name__, "Shapes")
 
 
 def recipe():
-    train = Train(steps=600, learning_rate=2e-3, schedule="cosine", warmup_steps=50, eval_interval=300, device="cpu")
+    train = Train(steps=400, learning_rate=3e-3, schedule="cosine", warmup_steps=50, eval_interval=200, device="cpu")
     return Recipe(ModelConfig(), TaskConfig(), Shapes(), train)

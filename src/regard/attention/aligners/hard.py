@@ -3,8 +3,8 @@
     soft    c = Σ_m α_m h_m                                    deterministic, exact gradient       O(M)
     hard    c = h_s,  s ~ Multinoulli(α)                       stochastic, E[c] is the soft c      O(1) places read
 
-A sample has no derivative, so the weights learn from the score function (REINFORCE): with r = log p(y | s) the gradient of
-L_s = E_s[log p(y | s)] ≤ log p(y) is
+A sample has no derivative, so the weights learn from the score function (REINFORCE): with r = log p(y | s) the gradient
+of L_s = E_s[log p(y | s)] ≤ log p(y) is
 
     E_s[ ∂ log p(y | s)  +  λ_r (r - b) ∂ log p(s)  +  λ_e ∂ H[s] ]
 
@@ -66,7 +66,7 @@ class SamplingAligner(AlignerBase):
     def probabilities(
         self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M A"], mask: Any, state: Any
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Return the weights of the base aligner; not under autocast: a log-probability needs more than three digits."""
+        """Return the weights of the base aligner, without autocast: log-probabilities need more than three digits."""
         with torch.autocast(query.device.type, enabled=False):
             least = torch.promote_types(keys.dtype, torch.float32)
             wide = next((weight.dtype for weight in self.base.parameters()), least)  # a whole model may be narrow
@@ -158,7 +158,7 @@ class HardAligner(ForcedChoices, SamplingAligner):
     def _choose(
         self, probabilities: Float[Tensor, "B K M"], query: Float[Tensor, "B K Q"], layer_state: LayerState | None
     ) -> Float[Tensor, "B K M"]:
-        """Return a sample, or the place of the forced path, or the probabilities themselves for inputs that stay soft."""
+        """Return a sample, or the place of the forced path, or the probabilities for inputs that stay soft."""
         if self._path is None:
             place = sample_categorical(probabilities)
         elif layer_state is None:

@@ -3,8 +3,8 @@
     local-m     p_t = t         w_m = softmax of the scores with |m - p_t| <= D, zero elsewhere      O(K D A)
     additive    w_m = softmax of the scores of all places                                            O(K M A)
 
-For inputs and outputs that run side by side. `replay_step` is how many places a step moves on (the paper's is 1). At the end
-of the memory the window stays with the last place, so that an output may be longer than its input.
+For inputs and outputs that run side by side. `replay_step` is how many places a step moves on (the paper's is 1). At
+the end of the memory the window stays with the last place, so that an output may be longer than its input.
 
 Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Translation. EMNLP 2015. arXiv:1508.04025
 """

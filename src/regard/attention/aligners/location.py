@@ -6,8 +6,9 @@
 L learned filters F of R = 2 `radius` + 1 taps pass over the last weights, so that "one place further" can be asked for,
 and two places that sound alike are told apart by where they are. Before the first step nothing was looked at: f = 0.
 
-For long inputs the paper changes how scores become weights, here `normalizer`: "softmax" is the softmax; "sigmoid", σ(e) / Σ
-σ(e), is its smoothing, where many places may share the weight. `sharpness` multiplies the scores before either.
+For long inputs the paper changes how scores become weights, here `normalizer`: "softmax" is the softmax; "sigmoid",
+σ(e) / Σ σ(e), is its smoothing, where many places may share the weight. `sharpness` multiplies the scores before
+either.
 
 Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Recognition. NeurIPS 2015. arXiv:1506.07503
 """

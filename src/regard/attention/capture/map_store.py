@@ -354,8 +354,8 @@ class _MapRecorder(AttentionObserver):
         self.store.add(new)
         if new.kind != "align" and self.store.bytes > self.max_bytes:
             raise BadInput(
-                f"the maps of this pass need more than {self.max_bytes / 2**20:.0f} MiB; use a shorter input, watch fewer "
-                "modules (only=), or raise max_bytes"
+                f"the maps of this pass need more than {self.max_bytes / 2**20:.0f} MiB; use a shorter input, watch "
+                "fewer modules (only=), or raise max_bytes"
             )
 
 

@@ -117,7 +117,7 @@ def watch(
         yield seen
     if not seen:
         raise RegardError(
-            f"the watched model did not run inside the block, so no map was recorded{nothing_captured_hint(model, only)}"
+            f"the model did not run inside the block, so no map was recorded{nothing_captured_hint(model, only)}"
         )
 
 
@@ -174,6 +174,7 @@ def observe_attention(
     def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         geometries.pop()
 
+    sees_gates = type(observer).on_gate is not AttentionObserver.on_gate
     handles, watched = [] if _is_aligner(inner) else [inner.register_forward_pre_hook(begin)], 0
     with ExitStack() as stack:
         for path, module in modules.items():
@@ -190,7 +191,7 @@ def observe_attention(
                     handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
                     handles.append(module.register_forward_hook(after, with_kwargs=True))
                     watched += 1
-            elif isinstance(module, ObservedWeights):
+            elif isinstance(module, ObservedWeights) and sees_gates:
                 name = path.rpartition(".")[0] or path  # it is known by the module that holds it
                 if fnmatch(name, only):
                     handles.append(module.register_forward_hook(gate_hook(name)))
@@ -203,7 +204,7 @@ def observe_attention(
         if any(is_external(module) for module in modules.values()):
             stack.enter_context(TorchFunctionObserver(modules, only, observer))
         elif not watched and required:
-            what = "no module attends" if only == "*" else f"no module that attends matches '{only}'"
+            what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
         if inner is not model or any(getattr(m, "_compiled_call_impl", None) is not None for m in modules.values()):
             warnings.warn("watching runs the compiled model eagerly: hooks do not fire in compiled code", stacklevel=5)

@@ -3,10 +3,10 @@
     softmax    o_n = Σ_m exp(q_n·k_m) v_m      / Σ_m exp(q_n·k_m)        O(N M D)
     linear     o_n = φ(q_n)ᵀ Σ_m φ(k_m) v_mᵀ   / φ(q_n)ᵀ Σ_m φ(k_m)      O((N + M) D²)
 
-The sums over m no longer depend on n: take them once or, when causal, carry them along. In training that is done chunk by
-chunk: within a chunk the products q·k are formed, everything before it comes from the running sums. When decoding, the
-running sums are the whole state, so a step costs the same however long the text. φ(x) = elu(x) + 1 is positive, so the
-denominator never vanishes. Sums are taken in float32.
+The sums over m no longer depend on n: take them once or, when causal, carry them along. In training that is done chunk
+by chunk: within a chunk the products q·k are formed, everything before it comes from the running sums. When decoding,
+the running sums are the whole state, so a step costs the same however long the text. φ(x) = elu(x) + 1 is positive, so
+the denominator never vanishes. Sums are taken in float32.
 
 Katharopoulos, Vyas, Pappas, Fleuret: Transformers are RNNs. ICML 2020. arXiv:2006.16236
 """

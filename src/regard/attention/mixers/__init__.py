@@ -1,6 +1,7 @@
 """Mixers: tokens in, tokens out, whatever happens between. `build_mixer` finds a part in either table.
 
-A block's `attention` is a spec: the name of a mechanism, which multi-head attention then applies, or the name of a mixer.
+A block's `attention` is a spec: the name of a mechanism, which multi-head attention then applies, or the name of a
+mixer.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def build_mixer(spec: Any, *, width: int, heads: int, **context: Any) -> nn.Modu
     """Build the mixer that a spec names, from the sizes and settings of its place.
 
     Args:
-        spec: a mechanism ("linear", "softmax(backend='flex')") or a mixer ("multihead(kv_heads=2)") by name, or a module:
-            a `Mechanism` is wrapped in multi-head attention, any other module is the mixer itself.
+        spec: a mechanism ("linear") or a mixer ("multihead(mechanism='linear')") by name, or a module: a `Mechanism`
+            is wrapped in multi-head attention, any other module is the mixer itself.
         width, heads: sizes of the place; `context` may add kv_heads, head_dim, length, causal, bias, out_bias, dropout,
             scale, cross and norms. A part gets those that its constructor takes.
     """

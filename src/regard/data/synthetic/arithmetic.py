@@ -94,6 +94,10 @@ class ArithmeticSplit(DatasetSplit[PairBatch]):
             f"{self.key} {s.digits} {s.layout} {s.initial_digits} {s.digits_per_epoch}".encode(), digest_size=8
         ).hexdigest()
 
+    def __len__(self) -> int:
+        """Return the number of sums in an epoch."""
+        return self.settings.batches_per_epoch * self.settings.batch_size
+
     def order(self, seed: int, epoch: int) -> _Epoch:
         return _Epoch(self.settings, seed, epoch)
 

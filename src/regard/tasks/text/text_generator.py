@@ -113,6 +113,12 @@ class TextGenerator(Predictor):
         # past these the model has no positions; where positions have no end, past these it was not trained
         self.window, self.endless = int(config.length), Spec.parse(config.positions).name != "learned"
 
+    @classmethod
+    def make_options(cls, values: Mapping[str, Any]) -> ContinuationConfig:
+        made: ContinuationConfig = super().make_options(values)
+        made.refuse(cls.unsupported)
+        return made
+
     def predict(self, batch: list[Any], options: ContinuationConfig) -> list[Text]:
         return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options)]
 
@@ -235,8 +241,7 @@ class TextGenerator(Predictor):
         return found
 
     def _numbered(self, ids: list[list[int]], numbers: Sequence[int] | None, options: ContinuationConfig) -> list[int]:
-        """Return the numbers of the prompts; refuse options and prompts that this model cannot do."""
-        options.refuse(self.unsupported)
+        """Return the numbers of the prompts; refuse prompts that this model cannot continue."""
         counted = list(range(len(ids))) if numbers is None else list(numbers)
         for number, prompt in zip(counted, ids, strict=True):
             self._check(number, prompt, options)

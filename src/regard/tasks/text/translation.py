@@ -274,6 +274,12 @@ class Translator(Predictor):
         fixed = {name: replace_surrogates(each) if isinstance(each, str) else each for name, each in values.items()}
         return super().read_item(fixed, number, limits)
 
+    @classmethod
+    def make_options(cls, values: Mapping[str, Any]) -> GenerationConfig:
+        made: GenerationConfig = super().make_options(values)
+        made.refuse(cls.unsupported)
+        return made
+
     def predict(self, batch: list[Any], options: GenerationConfig) -> list[Text]:
         return [Text.from_candidates(each) for each in self._translate(batch, options)]
 
@@ -299,7 +305,6 @@ class Translator(Predictor):
     def _translate(
         self, lines: Sequence[str], options: GenerationConfig, batch_tokens: int = 4096, first: int = 1
     ) -> list[list[Candidate]]:
-        options.refuse(self.unsupported)
         parts = self._parts(lines, first)
         if options.prefix or options.must:
             for number, line in enumerate(parts, first):

@@ -1,12 +1,13 @@
 """ResNets of timm and torchvision, which have the same tensor names, import and export.
 
-timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152`` and torchvision's functions of these
-names; not the variants (deep stems, pooled shortcuts, groups).
+timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152``, the same with squeeze-and-excitation
+(``seresnet18``, ...) and torchvision's functions of these names; not the variants (deep stems, pooled shortcuts, groups).
 
     timm                            Regard
     conv1, bn1                      stem.conv, stem.norm
     layer1.{}.conv1, bn1, ...       stages.0.blocks.{}.conv1, norm1, ...
     layer1.{}.downsample.0, 1       stages.0.blocks.{}.down.conv, norm
+    layer1.{}.se.fc1, fc2           stages.0.blocks.{}.gate.reduce, expand
     fc                              head
 
     model, task = timm_resnet.load(folder)       config.json and model.safetensors, as timm's save_for_hf writes them
@@ -17,7 +18,6 @@ He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, linear, same
 
-KNOWN = ("18", "34", "50", "101", "152")
+KNOWN = {f"{timm}resnet{n}": f"{size}{n}" for timm, size in (("", ""), ("se", "se-")) for n in (18, 34, 50, 101, 152)}
 ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # supported arguments of the constructor in timm
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
@@ -55,6 +55,9 @@ def table(config: Config) -> list[Row]:
         external, internal = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
         for n in range(1, 3 if config.block == "basic" else 4):
             rows += _pair(f"{external}.conv{n}", f"{external}.bn{n}", f"{internal}.conv{n}", f"{internal}.norm{n}")
+        if config.squeeze_excitation:
+            rows += linear(f"{external}.se.fc1", f"{internal}.gate.reduce")
+            rows += linear(f"{external}.se.fc2", f"{internal}.gate.expand")
         rows += _pair(
             f"{external}.downsample.0", f"{external}.downsample.1", f"{internal}.down.conv", f"{internal}.down.norm"
         )
@@ -66,18 +69,15 @@ def table(config: Config) -> list[Row]:
 def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     """Convert a config.json and its tensors to a Config."""
     name, arguments = timm_architecture(raw)
-    found = re.fullmatch(r"resnet(\d+)", name)
-    if not found or found[1] not in KNOWN:
-        raise Unsupported(
-            f"timm's architecture '{name}' is not supported; choose one of resnet{', resnet'.join(KNOWN)}"
-        )
+    if name not in KNOWN:
+        raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of {', '.join(KNOWN)}")
     check_model_args(name, arguments, ARGUMENTS)
     values = {
         "num_classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
         "image_size": int_if_square(timm_image_size(raw)),
         "channels": state["conv1.weight"].shape[1] if "conv1.weight" in state else 3,
     }
-    return from_dict(Config, SIZES[found[1]] | values)
+    return from_dict(Config, SIZES[KNOWN[name]] | values)
 
 
 def export_config(config: Config) -> dict[str, Any]:
@@ -89,11 +89,11 @@ def export_config(config: Config) -> dict[str, Any]:
         "dropout": config.dropout,
         "drop_path": config.drop_path,
     }
-    name = next((size for size in KNOWN if replace(Config(**SIZES[size]), **fixed) == config), None)
+    name = next((name for name, size in KNOWN.items() if replace(Config(**SIZES[size]), **fixed) == config), None)
     if name is None:
-        raise Unsupported(f"this ResNet is none of timm's resnet{', resnet'.join(KNOWN)}: {config}")
+        raise Unsupported(f"this ResNet is none of timm's {', '.join(KNOWN)}: {config}")
     width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
-    return timm_config(f"resnet{name}", config, width, {"in_chans": config.channels})
+    return timm_config(name, config, width, {"in_chans": config.channels})
 
 
 def load(folder: str | Path) -> tuple[ResNet, dict[str, Any]]:
