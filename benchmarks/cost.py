@@ -150,9 +150,9 @@ class Real:
 
 
 def compare(word: str, settings: list[str], shape: InputShape, way: ExecutionPlan, device: str) -> dict[str, Any]:
-    """One case: imagined, and real."""
+    """Compare one case, estimated and measured."""
     config = resolve_config(*parse_model_name(word), settings)
-    found = training_step(config, shape, ExecutionPlan(**vars(way) | {"host": device == "cpu"}))
+    found = training_step(config, shape, ExecutionPlan(**vars(way) | {"is_cpu": device == "cpu"}))
     apart = 4 * found.total + found.buffers + found.state
     estimated = {"memory_mib": (apart + sum(found.peak.values())) / 2**20}
     estimated["gflops"] = found.operations("forward", "loss", "backward") / 1e9

@@ -139,7 +139,7 @@ def trained(updates: int) -> tuple[Any, Any, float]:
             optimiser.zero_grad()
             (loss / real.sum()).backward()
             optimiser.step()
-    return data.load("val", text), model, float(moving.level())
+    return data.load("val", text), model, float(moving.mean_reward())
 
 
 # -- the table of all alignments ---------------------------------------------------------------------------------------

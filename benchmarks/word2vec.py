@@ -65,12 +65,12 @@ def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
             (loss / drawn.count).backward()
             state["step"] += 1
             optimiser.step(5e-3 * max(0.05, 1 - state["step"] / total))
-            state["place"] = drawn.after
-            if drawn.after.epoch > began:
+            state["place"] = drawn.next_position
+            if drawn.next_position.epoch > began:
                 return
 
     def near(word: str, k: int) -> list[str]:
-        return [each.word for each in NearestWords(model, task.text).near(word, k)]
+        return [each.word for each in NearestWords(model, task.text).nearest(word, k)]
 
     return epoch, near
 

@@ -10,7 +10,7 @@
 
 A run folder, of any task, holds recipe.json and result.json (the training loop writes them) and evaluation.json
 (``regard eval RUN_FOLDER --output RUN_FOLDER/evaluation.json``). Folders and paths of the machine are left out. Of a
-translation greedy.json, where it is there, holds the same without a search (``--beam-size 1``), for who compares with that.
+translation, greedy.json (optional) holds the scores of greedy search (``--beam-size 1``).
 
 docs/results/NAME.json, one run:
 
@@ -21,7 +21,7 @@ docs/results/NAME.json, one run:
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
     weights, precision               which weights were kept; how matrix products were taken
     by_length                        {part: [{"from", "to", "count", metric: value}]}, by the length of the input
-    scores                           [{"split", "metric", "value", "signature", "sentences", "beam_size", "length_penalty"}]
+    scores                           [{"split", "metric", "value", "signature", "sentences", "beam_size", ...}]
                                      of runs that do not translate: results_tasks.py
 
 Of a run that was written down by hand only name, system, command, seed (null: not known), machine, date, corpus and
@@ -251,8 +251,8 @@ def translation_section(all_runs: Sequence[Mapping[str, Any]], published: Sequen
     yield "## Translation"
     yield (
         "Compare numbers within a column only. The columns count different tokens: see "
-        "[how scores are counted](packages/tasks.md#scores). † marks a published number that was recalled and not checked "
-        "at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
+        "[how scores are counted](packages/tasks.md#scores). † marks a published number that was recalled and not "
+        "checked at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
     places = {(line["corpus"], line["source"], line["target"], line["split"]) for line in published}
     places |= {(run["corpus"], run["source"], run["target"], s["split"]) for run in all_runs for s in run["scores"]}

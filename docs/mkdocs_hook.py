@@ -1,8 +1,9 @@
 """What MkDocs does to these pages beyond Markdown, so that nothing in them is written down twice or can go stale.
 
     <!-- table: attention -->        the rows of ``regard list attention``
+    <!-- files: decoding -->         the files of a package, each with the first sentence of its docstring
     <!-- sizes: transformer -->      the sizes of a model, with their parameters
-    <!-- fields: room.file.Class --> the fields of a dataclass: default, and the words beside it in the source
+    <!-- fields: module.Class -->    the fields of a dataclass: default, and the comment or help beside it in the source
     <!-- help: translate -->         what ``regard translate --help`` prints
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
@@ -12,6 +13,7 @@ strict build.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import inspect
@@ -27,7 +29,8 @@ from typing import Any
 log = logging.getLogger("mkdocs.hooks.regard")
 
 ASSETS = Path(__file__).resolve().parent / "assets"
-_MARK = re.compile(r"^<!-- (table|sizes|fields|help|picture): (.+?) -->$", re.MULTILINE)
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "regard"
+_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|picture): (.+?) -->$", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
 )
@@ -58,6 +61,8 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
         return f"```text\n{help_text(what)}\n```"
     if kind == "fields":
         return table(fields(what))
+    if kind == "files":
+        return table(files(what))
     from regard import catalogue
 
     return table(catalogue.list(what) if kind == "table" else catalogue.sizes(what))
@@ -71,17 +76,32 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def files(package: str) -> list[dict[str, str]]:
+    """Return the files of a package with the first sentence of each docstring; nothing is imported."""
+    folder = SOURCE / package
+    rows = []
+    for path in sorted(folder.rglob("*.py"), key=lambda path: (len(path.relative_to(folder).parts), path)):
+        if path.name not in ("__init__.py", "__main__.py"):
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            sentence = re.split(r"(?<=\w[.!?]) |[.:]$", " ".join(docstring.split("\n\n")[0].split()))[0]
+            rows.append({"file": f"`{path.relative_to(folder)}`", "what": sentence.rstrip(".").replace("``", "`")})
+    return rows
+
+
 def fields(what: str) -> list[dict[str, str]]:
-    """The fields of a dataclass, read off its class and the comments beside them in the source."""
+    """Return the fields of a dataclass: default, and its help and range, or the comment beside it in the source."""
     module_name, _, name = what.rpartition(".")
     cls = getattr(import_module(module_name), name)
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE))
+    sources = [inspect.getsource(base) for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", "\n".join(sources), re.MULTILINE))
     rows = []
     for field in dataclasses.fields(cls):
         made = field.default_factory
         value = field.default if made is dataclasses.MISSING else made()
-        default = "needed" if value is dataclasses.MISSING else f"`{value!r}`"
-        rows.append({"name": f"`{field.name}`", "default": default, "what": comments.get(field.name, "")})
+        default = "required" if value is dataclasses.MISSING else f"`{value!r}`"
+        words = (field.metadata.get("help") or comments.get(field.name, ""), field.metadata.get("range") or "")
+        what = "; ".join(str(word) for word in words if str(word))
+        rows.append({"name": f"`{field.name}`", "default": default, "what": what})
     return rows
 
 

@@ -27,7 +27,6 @@ from regard.metrics.base import Metric, find_metric
 from regard.metrics.generation import DECLARED
 from regard.tasks import TASKS
 
-
 # The numbers that have a column, in the order of the columns. Names, units and scales are those of the tasks' metrics.
 COLUMNS = (
     "loss", "bits_per_byte", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1", "matthews_correlation", "f1",

@@ -23,7 +23,7 @@ def test_a_table_says_what_was_counted_and_what_was_assumed(capsys):
         "decoder.blocks.*.feed",
         "optimiser (adamw)",
         "with recomputation",
-        "attention maps, were they stored",
+        "attention maps, if stored",
         "gradients, summed (all-reduce)",
         "8.81 M tokens",
         "products reach 70% of the peak",

@@ -60,9 +60,9 @@ def test_shards_in_bfloat16_follow_the_whole_model(recipe, tmp_path, compiled):
     code = f"""
 import json, sys
 from regard.training import train
-from regard.training.recipe import from_json, override
+from regard.training.recipe import from_json, override_recipe
 recipe = from_json(json.load(open(sys.argv[1])))
-train(override(recipe, {[*still, "train.data_parallel=fsdp", f"train.compile={compiled}"]!r}), sys.argv[2])
+train(override_recipe(recipe, {[*still, "train.data_parallel=fsdp", f"train.compile={compiled}"]!r}), sys.argv[2])
 """
     (tmp_path / "run.py").write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]

@@ -1,7 +1,7 @@
 """A stack that reads and writes one text: every token sees itself and what came before it.
 
-`forward` reads a whole text at once, for training. `start` reads prompts into a cache, `replay_step` reads one more token of
-every beam. All of them are the same two sublayers, so reading a prompt and N steps equal one forward.
+`forward` reads a whole text at once, for training. `start` reads prompts into a cache, `replay_step` reads one more
+token of every beam. All of them are the same two sublayers, so reading a prompt and N steps equal one forward.
 
 Prompts of different lengths are padded on the right: no real token looks to the right, so reading them needs no mask
 but causality, and afterwards the padding is ruled out with the table that also tells beams apart.

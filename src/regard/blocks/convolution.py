@@ -2,9 +2,10 @@
 
     y_n = W [x_{n-(k-1)d} ... x_{n-d}, x_n] + b        k tokens, d apart; causal: none of them is later      O(N k C C')
 
-Computed as a window and one product: the k shifted copies side by side, then a linear map. So a decoding step is the same
-map over the same window, whose past is kept in a ring of (k-1) d slots: slot n mod (k-1) d is read for the last time and
-then written at time n. A ring never grows, however long the text. Tokens beyond either end of a text are zeros.
+Computed as a window and one product: the k shifted copies side by side, then a linear map. So a decoding step is the
+same map over the same window, whose past is kept in a ring of (k-1) d slots: slot n mod (k-1) d is read for the last
+time and then written at time n. A ring never grows, however long the text. Tokens beyond either end of a text are
+zeros.
 
     weight norm       W = g v / |v|, row by row: norm and direction are learned separately
 

@@ -1,9 +1,9 @@
 """The decoder: blocks of self-attention, attention to the encoder's output, and feed-forward.
 
-`forward` reads a whole target at once, for training; `step` reads one more token of every beam, for decoding. Both are the
-same three sublayers, so N steps equal one forward. A decoder that is not causal (DETR) reads all of its tokens at once
-and does not step. Position vectors may be added to the inputs of q and k in every layer, those of the target and those of
-the memory.
+`forward` reads a whole target at once, for training; `step` reads one more token of every beam, for decoding. Both are
+the same three sublayers, so N steps equal one forward. A decoder that is not causal (DETR) reads all of its tokens at
+once and does not step. Position vectors may be added to the inputs of q and k in every layer, those of the target and
+those of the memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class DecoderBlock(ResidualBlock):
         positions: PositionInfo,
         layer_state: LayerState | None = None,
     ) -> tuple[Tensor, Any]:
-        """Apply the block to the newest token of every beam; returns the new decoding state of its self-attention too."""
+        """Apply the block to the newest token of every beam; returns the new decoding state of its self-attention too.
+        x x"""
 
         def mix(x: Tensor) -> Tensor:
             nonlocal cache

@@ -43,7 +43,8 @@ class DecoderState:
 
 
 class StatefulDecodable:
-    """A model that reads a source and writes a target, with a `State` in between. Left to do: `initial_states` and `replay_step`."""
+    """A model that reads a source and writes a target, with a `State` in between. Left to do: `initial_states` and
+    `replay_step`."""
 
     config: Any
 

@@ -1,6 +1,7 @@
 """The encoder: blocks of self-attention and feed-forward, every token sees every token.
 
-A stack owns its positions. It makes one `PositionInfo` and one `PassState` for each pass and hands them to all its blocks.
+A stack owns its positions. It makes one `PositionInfo` and one `PassState` for each pass and hands them to all its
+blocks.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ A router left to itself sends everything to the experts that are ahead. Against 
 named "balance" to its layer state, a mean over tokens, which the task weighs (language_modeling.Config.balance), and
 publishes "expert_load", the share f_e of the choices that each expert got:
 
-    balance    E Σ_e f_e P_e                P_e: mean of p_e; 1 if all experts are chosen equally often
-    z          mean (log Σ_e exp (W_r x)_e)²           keeps the router's logits small; `z_loss` is its weight beside balance
+    balance    E Σ_e f_e P_e                P_e: mean of p_e; 1 if all experts are chosen equally often z          mean
+    (log Σ_e exp (W_r x)_e)²           keeps the router's logits small; `z_loss` is its weight beside balance
 
 Three implementations, equal in value and gradient: "grouped" (one kernel for all groups: used on a GPU in bfloat16),
-"loop" (one product after the other over experts: used on a CPU), "dense" (every expert sees every token: the reference).
-O(T k C H + T C E) multiply-adds; dense E in place of k.
+"loop" (one product after the other over experts: used on a CPU), "dense" (every expert sees every token: the
+reference). O(T k C H + T C E) multiply-adds; dense E in place of k.
 
 Shazeer et al. 2017, arXiv:1701.06538; Lepikhin et al. (GShard), arXiv:2006.16668; Fedus, Zoph, Shazeer (Switch),
 arXiv:2101.03961; Zoph et al. (z), arXiv:2202.08906; the weights are renormalised as in Mixtral, arXiv:2401.04088

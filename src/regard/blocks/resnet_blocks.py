@@ -3,10 +3,10 @@
     basic        relu(x + N C₃ relu(N C₃ x))                        two convolutions of 3 x 3
     bottleneck   relu(x + N C₁ relu(N C₃ relu(N C₁ x)))             narrow, convolve 3 x 3, four times as wide again
 
-C is a convolution, N a norm; both are passed in, since the same blocks are used in a ResNet (batch norm) and in the stem
-of a hybrid ViT (standardised weights, group norm). The first block of a stage halves the grid in its 3 x 3 convolution
-("version 1.5") and in a 1 x 1 convolution on the skip path. A gate may scale the channels of the branch before the sum
-(squeeze-and-excitation). Images are B C Y X.
+C is a convolution, N a norm; both are passed in, since the same blocks are used in a ResNet (batch norm) and in the
+stem of a hybrid ViT (standardised weights, group norm). The first block of a stage halves the grid in its 3 x 3
+convolution ("version 1.5") and in a 1 x 1 convolution on the skip path. A gate may scale the channels of the branch
+before the sum (squeeze-and-excitation). Images are B C Y X.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
 """

@@ -156,8 +156,8 @@ def run_rnn(network: Any, x: Tensor, first: Any = None) -> Tensor:
 
 
 def undecorated(method: Any) -> Callable[..., Any]:
-    """A method without what keeps a compiler out of it (`disable_compile`). An exported program has no Python to go back to:
-    there a loop is written out, for as many steps as the example has."""
+    """A method without what keeps a compiler out of it (`disable_compile`). An exported program has no Python to go
+    back to: there a loop is written out, for as many steps as the example has."""
     return partial(unwrap(method.__func__), method.__self__)
 
 

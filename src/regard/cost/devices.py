@@ -84,7 +84,7 @@ def efficiency_of(device: Device, matmul: float | None = None) -> Efficiency:
 
 
 def find_device(name: str) -> Device:
-    """Return a device by name; ``here`` is this machine, as `regard doctor` measured it (or measured now, some seconds)."""
+    """Return a device by name; ``here`` is this machine, measured by `regard doctor` or now (some seconds)."""
     if name == "here":
         return this_machine()
     if name.lower() not in DEVICES:

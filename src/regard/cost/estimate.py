@@ -179,9 +179,16 @@ def with_recomputation(cost: Cost) -> Cost:
 def _check(scenario: Scenario) -> None:
     if scenario.mode not in MODES:
         raise BadInput(f"mode must be one of {', '.join(MODES)}; got {scenario.mode!r}")
-    numbers = {"--batch-size": scenario.shape.batch, "--devices": scenario.devices, "--tensor-parallel": scenario.tensor_parallel, "--beam-size": scenario.beam_size,
-               "--accumulate": scenario.accumulate, "--length": scenario.shape.length, "--source": scenario.shape.source,
-               "--target": scenario.shape.target}  # fmt: skip
+    numbers = {
+        "--batch-size": scenario.shape.batch,
+        "--devices": scenario.devices,
+        "--tensor-parallel": scenario.tensor_parallel,
+        "--beam-size": scenario.beam_size,
+        "--accumulate": scenario.accumulate,
+        "--length": scenario.shape.length,
+        "--source": scenario.shape.source,
+        "--target": scenario.shape.target,
+    }
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise BadInput(f"{name} must be at least 1, got {number}")

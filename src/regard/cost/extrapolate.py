@@ -47,7 +47,7 @@ def _block_signature(block: nn.Module) -> tuple[str, tuple[Any, ...]]:
 
 @contextmanager
 def mark_blocks(model: nn.Module, meter: Meter, missing: dict[str, int]) -> Iterator[None]:
-    """Inside the context, mark in the log where each block of a shortened stack begins and ends, forward and backward."""
+    """Inside the context, log where each block of a shortened stack begins and ends, forward and backward."""
     handles = []
 
     def hooks(stack: str, i: int) -> tuple[Any, Any]:

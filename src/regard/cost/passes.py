@@ -92,7 +92,7 @@ class PassCosts:
         return sum(k.operations * n for p in phases for k, n in self.kernels.get(p, Counter()).items())
 
     def moved(self, *phases: str, fused: bool = True) -> int:
-        """Return the bytes that kernels read and write; `fused` leaves out pointwise kernels, which a compiler fuses."""
+        """Return the bytes that kernels read and write; `fused` leaves out pointwise ones, which a compiler fuses."""
         counted = ((k, n) for p in phases for k, n in self.kernels.get(p, Counter()).items())
         return sum(k.moved * n for k, n in counted if not (fused and k.kind == "pointwise"))
 

@@ -327,7 +327,7 @@ LAYERS_ASSUME = (
 
 
 def to_json(name: str, cost: Cost) -> dict[str, Any]:
-    """Return everything as JSON values: bytes, seconds and operations (two per multiply-add) of one device and update."""
+    """Return all numbers as JSON values: bytes, seconds, operations (two per multiply-add) of one device and update."""
     scenario, passes = cost.scenario, cost.passes
     run = cost.run if scenario.mode == "train" else None
     phases = [phase for phase in PHASES if phase in passes.kernels]

@@ -4,8 +4,8 @@
     rows       out, down                each device has the matching inputs; the outputs are summed over devices
 
 Embeddings, norms, the head and the residual path are on every device. The slices are those of training
-(training/parallel/parallelize.py), but there is only one device here: the matrices are smaller, and the bytes that would
-be summed over devices are noted (forward: outputs of rows; backward: gradients of the inputs of columns).
+(training/parallel/parallelize.py), but there is only one device here: the matrices are smaller, and the bytes that
+would be summed over devices are noted (forward: outputs of rows; backward: gradients of the inputs of columns).
 """
 
 from __future__ import annotations

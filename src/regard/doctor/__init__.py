@@ -1,8 +1,8 @@
-"""The doctor: what a machine can do, and whether a model keeps its contracts.
+"""The doctor: measure a machine, and check that a model keeps its contracts.
 
-    machine()              the machine, measured once and remembered        hardware.py
-    check(model, ...)      a module of your own                             checks.py
-    examine("en-de")       a model that ships, a saved one, or a run        folders.py
+    machine()              measure the machine once and cache the result    hardware.py
+    check(model, ...)      check any nn.Module                              checks.py
+    examine("en-de")       check a shipped or saved model, or a run         folders.py
 
 From a shell: ``regard doctor``, ``regard doctor en-de``, ``regard doctor runs/french``.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def machine(fresh: bool = False, quick: bool = False, folder: str | Path | None = None) -> Machine:
-    """This machine: what works, how fast, and what to choose; as remembered, unless asked for `fresh`.
+    """Return what works on this machine, how fast, and what to choose; cached unless `fresh`.
 
-    Measuring takes some fifteen seconds, `quick` some four; `folder` is where the disk's speed is measured.
+    Measuring takes about 15 seconds, with `quick` about 4; `folder` is where disk speed is measured.
     """
     from regard.doctor.measure import load_measured, measure
 
@@ -42,10 +42,10 @@ def check(
     only: Iterable[str] | None = None,
     on_finding: FindingCallback | None = None,
 ) -> Report:
-    """Examine a module: does a batch equal its rows, does padding or the future leak, does every weight learn, ...
+    """Check a module: batch equals single rows, no leak from padding or the future, every weight learns, ...
 
-    `inputs` are what it reads, a batch each (token numbers B N or vectors B N C), in order or by name; a model of this
-    library needs none. `score_by_length` are the true lengths of the rows (a tensor, or one for each input). `causal` says of
+    `inputs` are batches (token ids B N or vectors B N C), in order or by name; models of this library need
+    none. `lengths` are the true lengths of the rows (a tensor, or one for each input). `causal` says of
     which input the output may not look ahead: True (the last), its number or its name. The model is called with its
     inputs and, where its arguments have a name for them, with the lengths or a mask; `call(model, *inputs, *lengths)`
     does it otherwise. `tied` are groups of parameter names that should be one tensor. The model is left as it is.
@@ -62,9 +62,9 @@ def check(
 
 
 def examine(source: str | Path, steps: int = 2, on_finding: FindingCallback | None = None) -> Report:
-    """Examine what a name or a folder holds: a model that ships, a saved one, a run or one of its checkpoints.
+    """Check what a name or a folder holds: a shipped or saved model, a run or one of its checkpoints.
 
-    A run also trains `steps` updates on from its newest checkpoint, in a copy and twice (0: it does not).
+    A run is also resumed twice for `steps` updates in a copy, to check exact resumption (0: skip).
     """
     from regard.doctor.folders import examine
 

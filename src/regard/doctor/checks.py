@@ -1,22 +1,22 @@
-"""The contracts of a model, one function each: it gives the line of one that is kept, and raises what it found.
+"""The contracts of a model, one function each, which returns a summary line or raises `Failed`.
 
-    finite       every weight is a number
-    tied         weights that should be one tensor are one
-    runs         the model runs on its inputs, gives numbers, and leaves its inputs alone
-    repeatable   in eval mode, two runs give the same
+    finite       every weight is finite
+    tied         tied weights are one tensor
+    runs         the model runs, gives finite outputs, and does not modify its inputs
+    repeatable   two runs in eval mode are equal
     batch        a row in a batch gives what it gives alone, without padding
     rows         no row depends on another one (gradient)
-    padding      what stands behind the end of a row changes nothing (values and gradient)
-    empty        a row of nothing but padding spoils neither the others nor their gradient
-    causal       no output depends on a later input (gradient), and a prefix gives what the whole gives (values)
+    padding      padding has no influence (values and gradient)
+    empty        a fully padded row affects neither other rows nor their gradients
+    causal       no output depends on a later input (gradient), and a prefix gives the same outputs (values)
     steps        N steps equal one forward
-    decoding     searching a batch finds what searching single inputs finds
-    saved        saved and loaded, it gives the same, to the bit
+    decoding     search gives the same in a batch and for single inputs
+    saved        outputs after save and load are bitwise equal
     learns       every parameter gets a gradient
-    bfloat16     the outputs in this type are close to those in float32
+    bfloat16     outputs are close to those in float32
     float16      the same
 
-What is equal is equal in float64, up to 1e-9 of the largest value (1e-4 where the model computes in float32 inside).
+Equality is checked in float64 to 1e-9 of the largest value (1e-4 if the model computes in float32 internally).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ CHECKS: dict[str, Callable[[CheckTarget], str]] = {
     "bfloat16": low_precision("bfloat16"),
     "float16": low_precision("float16"),
 }
-WEIGHTS = {"finite", "tied"}  # look at weights only
+WEIGHTS = {"finite", "tied"}  # need no forward pass
 EQUALITIES = {"batch", "padding", "empty", "causal", "steps", "decoding", "saved", "bfloat16", "float16"}
 
 
 def examine(
     target: CheckTarget, only: Iterable[str] | None = None, on_finding: FindingCallback | None = None
 ) -> list[Finding]:
-    """Make the checks, or some of them, one after another; torch's random numbers are left as they were."""
+    """Run all checks, or those in `only`; torch's random state is restored."""
     wanted = list(CHECKS) if only is None else list(only)
     for name in wanted:
         if name not in CHECKS:
@@ -73,7 +73,7 @@ def examine(
 
 
 def _checked(name: str, target: CheckTarget) -> str:
-    """One check, unless what was found before leaves it no meaning."""
+    """Run one check, unless an earlier finding makes it meaningless."""
     if target.has_nonfinite and name not in WEIGHTS:
         raise Skipped("some weights are not finite")
     if target.is_nondeterministic and name in EQUALITIES:
@@ -82,7 +82,7 @@ def _checked(name: str, target: CheckTarget) -> str:
 
 
 def finding(name: str, check: Callable[[], str]) -> Finding:
-    """What a check found, however it ended."""
+    """Run a check and return its finding."""
     began = time.monotonic()
 
     def made(state: str, message: str, location: str = "") -> Finding:

@@ -1,7 +1,6 @@
-"""Measuring the machine: everything tried in child processes, timed, put together and remembered.
+"""Measure the machine: probe everything in child processes, time it and cache the result.
 
-A type that ends a process is tried again under the settings that are known to help, so that the answer is not only that
-it fails but with what it works.
+A dtype that crashes the child is tried again under settings that are known to help.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ KERNELS = ("flash", "efficient", "cudnn", "math", "flex")
 
 
 def load_measured() -> Machine | None:
-    """What was found before, if this is still that machine."""
+    """Return the cached measurement, if it is of this machine."""
     kept = core.read_cache().get("machine")
     try:
         found = from_dict(Machine, {name: value for name, value in kept.items() if name != "choice"})  # type: ignore[union-attr]
@@ -38,9 +37,9 @@ def load_measured() -> Machine | None:
 def measure(
     quick: bool = False, folder: Path | None = None, on_progress: Callable[[str], None] | None = None
 ) -> Machine:
-    """Try and time everything; some fifteen seconds, `quick` some four (no disk, no ranks, float32 and bfloat16 only).
+    """Probe and time everything in about 15 seconds, `quick` in about 4 (no disk, no ranks, float32 and bfloat16 only).
 
-    `print_status` is told what is being measured. What is found is remembered (runtime.hardware.write_cache).
+    `on_progress` gets a line for each step. The result is cached (runtime.hardware.write_cache).
     """
     on_progress = on_progress or (lambda line: None)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -85,7 +84,7 @@ def measure(
 
 
 def _words(device: str, kinds: Sequence[str], quick: bool) -> list[str]:
-    """What is tried on a device; the riskiest types last, so that most is known when one ends the child."""
+    """Return the probes of a device, the riskiest dtypes last, so that little is lost if one crashes the child."""
     order = sorted(kinds, key=("float32", "float64", "float16", "bfloat16").index)
     blocks = [kind for kind in order if kind == "bfloat16" or (kind == "float16" and device != "cpu")]
     words = [f"{what} {device} {kind}" for kind in order for what in ("works", "peak")]
@@ -105,7 +104,7 @@ def _device(
     found: dict[str, ProbeResult],
     rescue: Callable[[str, ProbeResult], Dtype],
 ) -> Device:
-    """A device from what its probes found."""
+    """Build a device from the results of its probes."""
     dtypes = []
     for kind in kinds:
         how = found[f"works {name} {kind}"]
@@ -127,7 +126,7 @@ def _device(
 
 
 def _retry_with_isa(kind: str, how: ProbeResult, quick: bool) -> Dtype:
-    """A type that does not work on this CPU, and the setting with which it does."""
+    """Retry a dtype that fails on this CPU under other instruction sets."""
     why = how.why or f"wrong results (off by {(how.result or {}).get('error', 0):.1g})"
     if how.crashed:
         for isa in ISA_FALLBACKS:
@@ -144,7 +143,7 @@ def _retry_with_isa(kind: str, how: ProbeResult, quick: bool) -> Dtype:
 
 
 def _without_setting(cpu: Device) -> Device:
-    """Where the setting is made already: whether bfloat16 would work without it."""
+    """If the setting is already active, note whether bfloat16 would work without it."""
     bare = run_probes(["works cpu bfloat16"], {ISA_VARIABLE: None})["works cpu bfloat16"]
     made = f"{ISA_VARIABLE}={os.environ[ISA_VARIABLE]}"
     return replace(
@@ -161,7 +160,7 @@ def _without_setting(cpu: Device) -> Device:
 def _accelerators(
     seen: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, on_progress: Callable[[str], None]
 ) -> list[Device]:
-    """One device of each kind of accelerator, measured where torch calls it cuda."""
+    """Return one device per kind of accelerator; CUDA devices are measured."""
     made: list[Device] = []
     for one in seen:
         alike = [other for other in seen if other["what"] == one["what"]]
@@ -178,7 +177,7 @@ def _accelerators(
 
 
 def _gpus() -> list[str]:
-    """The GPUs by name, one of each kind."""
+    """Return the names of the GPUs, without duplicates."""
     import torch
 
     if not torch.cuda.is_available():

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture.watch import watch
-from regard.core.errors import UnknownName, did_you_mean
+from regard.core.errors import RegardError, UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
 from regard.modalities.classes import Classes
@@ -60,6 +60,8 @@ def attribution_from_pass(model: nn.Module, last_pass: list[Trace]) -> PixelAttr
     """A pass through a model over images, with what its head reads."""
     prefix = int(getattr(model, "num_prefix_tokens", 0))
     steps = [step for step in last_pass if step.kind in ("self", "move")]
+    if not any(step.kind == "self" for step in steps):
+        raise RegardError(f"no token of this {type(model).__name__} attends to others, so there is no map of the image")
     last = [step for step in steps if step.kind == "self"][-1]
     pools = [step.weights[0, :, 0].mean(0) for step in last_pass if step.kind == "cross" and step.weights.shape[2] == 1]
     return PixelAttribution(steps, pools[-1] if pools else _head_weights(model, last.num_outputs, prefix), prefix)

@@ -106,7 +106,7 @@ TIMM_IMAGE_IMPORTERS = {
     "swin": "regard.weights.timm.swin",
     "swinv2": "regard.weights.timm.swinv2",
     "mvitv2": "regard.weights.timm.mvitv2",
-    **{f"resnet{n}": "regard.weights.timm.resnet" for n in (18, 34, 50, 101, 152)},
+    **{f"{se}resnet{n}": "regard.weights.timm.resnet" for se in ("", "se") for n in (18, 34, 50, 101, 152)},
     **{
         f"vit_{size}_{net}": "regard.weights.timm.vit_hybrid"
         for size in ("tiny", "small", "base", "large")
@@ -126,7 +126,7 @@ def find_image_importer(folder: Path) -> str | None:
         return None
     known = [each for each in TIMM_IMAGE_IMPORTERS if name == each or name.startswith(f"{each}_")]
     if not known:
-        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 and the hybrids of both (vit_..._r50_...)"
+        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 (with SE too) and the hybrids of both (vit_..._r50_...)"
         raise BadInput(f"timm's '{name}' in {folder} is not supported; supported: {families}")
     return TIMM_IMAGE_IMPORTERS[max(known, key=len)]
 

@@ -13,11 +13,10 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
-from regard.decoding.generation_config import GenerationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.rollout import LayerPaths
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.text_generator import ContinuationConfig, TextGenerator
 
 MAX_TOKENS = 4096  # tokens that are written to be looked at
 TOP_TOKENS = 5  # words that are told of what may come next
@@ -58,7 +57,7 @@ class LanguageModelInspection(Inspection):
             self.output = {"text": following, "why": "given", "score": None}
         if not whole:
             raise BadInput("there is no text to read; give at least a character")
-        writer._check(0, whole, GenerationConfig(max_new_tokens=1))
+        writer._check(0, whole, ContinuationConfig(max_new_tokens=1))
         self.sides = {"text": text_axes.text_axis("text", text, whole, places, line)}
         answer = self._run(torch.tensor([whole], device=writer._device()))
         likely = answer[0, :, : text.size].float().softmax(-1)

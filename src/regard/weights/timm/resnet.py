@@ -1,7 +1,8 @@
 """ResNets of timm and torchvision, which have the same tensor names, import and export.
 
 timm's ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152``, the same with squeeze-and-excitation
-(``seresnet18``, ...) and torchvision's functions of these names; not the variants (deep stems, pooled shortcuts, groups).
+(``seresnet18``, ...) and torchvision's functions of these names; not the variants (deep stems, pooled shortcuts,
+groups).
 
     timm                            Regard
     conv1, bn1                      stem.conv, stem.norm
