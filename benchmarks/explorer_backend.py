@@ -120,10 +120,10 @@ def stored(tokens: int, layers: int) -> Any:
             norms=torch.rand(1, HEADS, tokens, generator=draw),
             q=q,
             k=k,
-            rest={"mask": CausalMask()},
+            weights_kwargs={"mask": CausalMask()},
             module=attend,
             compute=attend.weights,
-            apart=True,
+            headwise=True,
         )
         store.add(held)
     return StoredInspection(store, {"text": [f"t{n}" for n in range(tokens)]})

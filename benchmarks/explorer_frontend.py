@@ -3,7 +3,7 @@
     python benchmarks/explorer_frontend.py                 -> results/explorer-frontend.json
     python benchmarks/explorer_frontend.py --quick         small, nothing written
 
-The look of benchmarks/explorer_backend.py is put into a service and shown in Chromium. Timed in the page, each with the server's
+The inspection of benchmarks/explorer_backend.py is shown in Chromium. Timed in the page, each with the server's
 work, the way over HTTP and the drawing, up to the frame after it:
 
     tokens      until the tokens are there                  all     until every small map of every layer is painted

@@ -1,6 +1,6 @@
 """Can what the scribe writes be read? A small network that learned to read real digits says which it sees.
 
-    python benchmarks/handwriting_legibility.py                          pen-digits, by bias -> results/handwriting-legibility.json
+    python benchmarks/handwriting_legibility.py          pen-digits, by bias -> results/handwriting-legibility.json
     python benchmarks/handwriting_legibility.py --model runs/pen-digits  another model
     python benchmarks/handwriting_legibility.py --picture lines.png      draw the first lines of each bias too
 
@@ -106,7 +106,7 @@ def read(reader: Reader, digits: Sequence[Sequence[torch.Tensor]]) -> torch.Tens
 
 def by_bias(scribe: Any, reader: Reader, texts: Sequence[str], bias: float, seed: int) -> tuple[dict[str, Any], Any]:
     """How much of what was written at a bias is read as asked; and the lines."""
-    lines = [x for i, text in enumerate(texts) for x in scribe(text, num_samples=EACH, bias=bias, seed=1000 * seed + i)]
+    lines = [x for i, text in enumerate(texts) for x in scribe.samples([text], EACH, bias=bias, seed=1000 * seed + i)]
     asked = torch.tensor([int(c) for line in lines for c in line.text])
     found = read(reader, [strokes for line in lines for strokes in line.characters()])
     right = found == asked
@@ -147,7 +147,8 @@ def main() -> None:
         "generated": [],
     }
     print(
-        f"real digits of {len({c.writer for c in real})} writers unseen: {record['real_digits']['digit_accuracy']:.1%} read as written"
+        f"real digits of {len({c.writer for c in real})} unseen writers: "
+        f"accuracy {record['real_digits']['digit_accuracy']:.1%}"
     )
     generator = torch.Generator().manual_seed(asked.seed)
     many = 2 if asked.quick else asked.texts
@@ -158,7 +159,8 @@ def main() -> None:
         record["generated"].append(row)
         shown += lines[: 3 * EACH : EACH]
         print(
-            f"bias {bias:<4} digits {row['digit_accuracy']:6.1%}   lines {row['line_accuracy']:6.1%}   ended {row['finished_fraction']:6.1%}"
+            f"bias {bias:<4} digits {row['digit_accuracy']:6.1%}   lines {row['line_accuracy']:6.1%}   "
+            f"finished {row['finished_fraction']:6.1%}"
         )
     if asked.picture is not None:
         from regard import see

@@ -4,7 +4,7 @@
     python benchmarks/linear_probe.py --static words-en --elmo runs/elmo/model --minilm
 
 173 words of the Brown corpus that are now one, now the other; 14,103 places to learn from, 1,793 to choose the decay
-on, 1,700 to be asked once, of other files of the corpus (interpret.linear_probe). Three seeds of the probe; several models of a
+on, 1,700 for testing, of other files of the corpus (interpret.linear_probe). Three probe seeds; several models of a
 kind (other seeds of their training) may be given, and count as seeds too.
 """
 

@@ -4,7 +4,7 @@
     python benchmarks/long_sources.py --device cuda            larger, longer        -> results/long-sources-cuda.json
     python benchmarks/long_sources.py --aligners additive gmm --updates 400          some of it
 
-CMUdict words are strung together with a mark between them (data.pronounced, `words_per_row`): 1 to 4 in training, up to 128
+CMUdict words are joined with a mark between them (data.text.cmudict, `words_per_row`): 1 to 4 in training, up to 128
 when measured, on words that no model has seen. Everything but the aligner is the same. A content-based score finds many
 places that look like the right one, as many as the string is long; one that knows where it looked last, or can only
 move forward, is meant not to care. What is written is the greedy choice, and sounds wrong are edits / sounds: an output
@@ -46,8 +46,9 @@ def trained(aligner: str, args: argparse.Namespace, folder: Path) -> tuple[Any, 
         pronunciation.Config(label_smoothing=0.0, beam_size=1),
         CMUDict("cmudict", words_per_row=TRAINED, batch_tokens=args.tokens, max_length=64),
         Train(
-            steps=args.updates, learning_rate=3e-3, schedule="cosine", warmup_steps=100, min_learning_rate_ratio=0.01, eps=1e-8, clip_grad_norm=1.0, score_interval=0,
-            eval_interval=args.updates, save_interval=args.updates, device=args.device, compile=False, final_weights="last",
+            steps=args.updates, learning_rate=3e-3, schedule="cosine", warmup_steps=100, min_learning_rate_ratio=0.01,
+            eps=1e-8, clip_grad_norm=1.0, score_interval=0, eval_interval=args.updates, save_interval=args.updates,
+            device=args.device, compile=False, final_weights="last",
         ),
         name=f"long-sources-{aligner}",
     )  # fmt: skip
@@ -63,7 +64,8 @@ def measured(task: Any, model: Any, words: int, strings: int) -> dict[str, Any]:
     from regard.metrics.generation import phoneme_error_rate
     from regard.tasks.text.pronunciation import Pronouncer
 
-    found = replace(task.data, words_per_row=words).read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
+    data = replace(task.data, words_per_row=words)
+    found = data.read("test")[:strings] if words > 1 else _single(task)[: 8 * strings]
     longest = max(len(e.word) for e in found)
     began = time.perf_counter()
     said = Pronouncer(model, task.text, max_length=max(64, 2 * longest))([e.word for e in found], beam_size=1)

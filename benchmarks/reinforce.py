@@ -9,7 +9,7 @@ validation part every alignment is then enumerated, with its chance and the piec
     A(s) = ∂ Σ_t r_t        B_t(s) = ∂ log p(s_t | s_<t)        one draw: A + Σ_t (R_t - b_t) B_t
 
 So the exact gradient, and the exact mean and variance of every estimator of the form above, are sums with no noise in
-them; draws are simulated from the same table. Gumbel noise has no such table and is drawn (--draws of them). "leave_one_out"
+them; samples are simulated from the same table. Gumbel noise has no such table and is drawn (--draws). "leave_one_out"
 reads each word four times and is given for each reading, so that all rows cost alike. Numbers are over all weights of
 the model and all words: Σ variance / Σ |exact|², and the distance of the mean of n draws likewise.
 """

@@ -8,7 +8,8 @@
     python benchmarks/train.py --tiny                a tiny model on the CPU, to see that it runs; nothing is written
 
 All have the same sizes, no dropout, no biases (--bias: all have them; transformers' always has), the same random
-tokens, clipping at 1 and fused AdamW. Ours is what the loop trains with: model, tasks.fused_linear_cross_entropy, training.Optimizer.
+tokens, clipping at 1 and fused AdamW. Ours is what the training loop uses: the model, losses.fused_linear_cross_entropy
+and training.Optimizer.
 
 Operations a token are 6 N + 12 L C T, nanoGPT's formula: N parameters without the positions, and attention as if
 nothing were masked. The share of the peak is that over what a large product reaches in the same run.
@@ -127,7 +128,7 @@ def regard_update(setting: Setting) -> tuple[Any, Update]:
         model.bfloat16()
         copies = [p for _, p in model.named_parameters()]
     if "wide" in options:
-        model.decoder.enter = partial(Stack.enter, model.decoder)
+        model.decoder.add_positions = partial(Stack.add_positions, model.decoder)
     if "written" in options:
         module.can_use_triton = lambda z: False
     if "unpadded" in options:

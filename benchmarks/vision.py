@@ -11,7 +11,7 @@ timm's model is made from a seed and its weights are stirred, so that no norm is
 weight table. All get the same images. `agree` is the cosine of a contender's logits and those of timm's eager model,
 the lowest of the batch. Inference: images to logits, weights in the type named. Training: forward under autocast,
 cross-entropy, backward, fused AdamW; weights in float32, neither dropout nor drop path on either side. Compiled means
-torch.compile(model, dynamic=False) for both; served, on a CPU, regard.runtime.inference.pack_weights, as the command line does
+torch.compile(model, dynamic=False) for both; served, on a CPU, runtime.inference.pack_weights, as the command line does
 it. The attention of windows by itself: window_attention.py.
 """
 

@@ -1,6 +1,6 @@
 """Attention within windows by itself: the kernel beside the form written out, SDPA and FlexAttention, on one GPU.
 
-    python benchmarks/window_attention.py             is it right? how fast is it?      -> results/window-attention-cuda.json
+    python benchmarks/window_attention.py       correctness and speed      -> results/window-attention-cuda.json
     python benchmarks/window_attention.py --sweep     how the kernels are best spread over the device; nothing written
 
 From qkv as the projection leaves it to what the next product reads: shift, cut, bias, mask, softmax, values, join. The
@@ -125,9 +125,7 @@ class Stage:
         self.scale = 5 + torch.rand(heads, device="cuda")
         numbers = [self.qkv, self.bias, *([self.scale] if self.cosine else [])]
         self.taken = [x.requires_grad_() for x in numbers]
-        regions = window_attention.shift_regions(
-            self.grid, self.window, self.shift, self.grid, torch.device("cuda")
-        )
+        regions = window_attention.shift_regions(self.grid, self.window, self.shift, self.grid, torch.device("cuda"))
         self.allowed = None if regions is None else regions[:, :, None] == regions[:, None]
         self.factor = self.scale if self.cosine else 32**-0.5
 

@@ -1,11 +1,10 @@
-"""Draws the lecture's figure, ViT against ResNet on ever more of the images, into docs/assets/data-fractions.png.
+"""Draw the lecture's figure, accuracy of ViT and ResNet over the number of images: docs/assets/data-fractions.png.
 
     regard train vit_cifar10 data.train_fraction=0.05 --out runs/fraction-vit-5      trains one point
     python docs/make_data_fraction_figure.py                                         draws
 
-From docs/results/: fraction-vit-5, -20, -50 and vit-cifar10, the same of resnet, the mean where there are seeds. What is
-held equal, and why, stands in docs/results_images.py. What is not measured is not drawn; the picture holds no date, so
-the same files draw the same picture. Then: python docs/make_results.py, which shows what was drawn.
+Reads fraction-vit-5, -20, -50 and vit-cifar10 from docs/results/ (mean over seeds), and the same of resnet. What is
+held equal is explained in docs/results_images.py. Points without a result are left out. Then run docs/make_results.py.
 """
 
 from __future__ import annotations

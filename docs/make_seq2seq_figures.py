@@ -1,8 +1,8 @@
 """Draws the figures of the section "Before the Transformer" of docs/results.md into docs/assets/.
 
-    python docs/make_seq2seq_figures.py       nmt-de-en.png, nmt-en-de.png    BLEU over the length of the source, by system
+    python docs/make_seq2seq_figures.py    nmt-de-en.png, nmt-en-de.png    BLEU over source length, by system
                                      long-sources.png                      PER over the length of the source
-    python docs/make_seq2seq_figures.py --commands [SEED ...]     the commands that make every run of the Multi30k tables, a line
+    python docs/make_seq2seq_figures.py --commands [SEED ...]    print the commands of all Multi30k runs, one per line
                                                          each, for `xargs` or a queue; a few at a time share a GPU well
 
 From docs/results/nmt-*.json and benchmarks/results/long-sources.json. What is not measured is not drawn; pictures

@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 
 import torch
-from regard.tasks.audio.speech_recognizer import search_recordings
 
 import regard
 from regard import see
 from regard.attention.capture.watch import watch
 from regard.core.trace import Trace
 from regard.data.audio.an4 import AN4
+from regard.tasks.audio.speech_recognition import search_recordings
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 

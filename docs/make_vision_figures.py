@@ -1,7 +1,7 @@
 """Draws the pictures of docs/how/vision.md into docs/assets/.
 
     python docs/make_vision_figures.py crops FOLDER     pieces of nine photos, one folder for each
-    python docs/make_vision_figures.py draw MODEL       the pictures, with a ViT trained on them and with untrained others
+    python docs/make_vision_figures.py draw MODEL       draw the figures, with a trained ViT and untrained models
 
 The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece
 was cut out of, and nothing else; the page has the command.

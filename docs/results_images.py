@@ -1,15 +1,14 @@
-"""The section of docs/results.md on images, and the runs that the lecture's figure wants.
+"""The section of docs/results.md on images.
 
     tables      one for each set and part, as those of the other tasks (results_tasks.py)
     shares      a plain ViT against a ResNet-18, both on 5, 20, 50 and 100 % of CIFAR-10's training images
 
 Every run of the figure has the same number of updates, of images in a batch, and the same schedule: only the images are
-fewer. With equal epochs 5 % of them would give 800 updates instead of 17,500, and what had then learned little might
-have had too few images or too few updates; so a small share is seen more often instead (about 2,200 times, in ever new
-crops and mixtures). Validation and test images are the same for all.
+fewer. With equal epochs, 5 % of the images would give 800 updates instead of 17,500, confounding few images with few
+updates; so a small fraction is repeated more often (about 2,200 times). Validation and test images are the same.
 
-A run belongs to the figure by its name, fraction-<model>-<per cent>; all of the images are those of the 100 epochs of the
-model's own recipe, <model>-cifar10. Where there are seeds, -<seed> follows, and their mean is drawn.
+Runs of the figure are named fraction-<model>-<per cent>[-<seed>]; the point at 100 % is the model's own recipe,
+<model>-cifar10[-<seed>]. The mean over seeds is drawn.
 """
 
 from __future__ import annotations

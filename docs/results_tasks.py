@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from results_tables import bullet_list, describe_search, format_seeds, mean_and_range, table
 
 from regard.core.spec import resolve
-from regard.metrics.base import Metric, find_metric
+from regard.metrics.base import F1, Metric, find_metric
 from regard.metrics.generation import DECLARED
 from regard.tasks import TASKS
 
@@ -87,7 +87,7 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         name = f"{counted}s" if cls.unit == size else size
         many = {"counts": {name: found[size]}} if size in found else {}
         for key in COLUMNS:
-            metric = find_metric([each for each in cls.metrics if each.key == key], key)
+            metric = find_metric([each for each in (*cls.metrics, F1) if each.key == key], key)  # F1: taggers of chunks
             if metric is not None and key in found:
                 unit = _unit(task, key, recipe["data"]) if key in BY_UNIT else ""
                 value = float(found[key]) * (1 if is_fraction(metric) else metric.scale)

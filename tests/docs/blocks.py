@@ -1,8 +1,8 @@
-"""Fenced blocks of Markdown pages, with the mark that may stand in the line before them: ``<!-- needs: zoo -->``.
+"""Fenced blocks of Markdown pages, and the mark in the line before them: ``<!-- needs: zoo -->``.
 
-needs: zoo          run only where that is there (zoo, timm, transformers, sacremoses, onnx)
+needs: zoo          run only where that is installed (zoo, timm, transformers, sacremoses, onnx)
 not run: why        shown, not run
-file: quiet.py      a file to be imported, not a program
+file: quiet.py      a module to import, not a program
 after: quiet.py     run only by the test that has written that file
 """
 
@@ -32,7 +32,7 @@ def name(page):
 
 
 def blocks(page, language):
-    """The blocks of one language, in order."""
+    """Return the blocks of one language, in order."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(page, text.count("\n", 0, found.start("code")) + 1, found["language"], found["mark"] or "", found["code"])
@@ -42,7 +42,7 @@ def blocks(page, language):
 
 
 def commands(page):
-    """Every command of the console blocks, without its prompt."""
+    """Return every command of the console blocks, without its prompt."""
     return [
         (f"{block}", line.removeprefix("$ "))
         for block in blocks(page, "console")

@@ -1,4 +1,4 @@
-"""What the pages say is tried: their Python runs, their commands parse, what they point at is there."""
+"""The pages are true: their Python runs, their commands parse, the files and links they name exist."""
 
 import importlib.util
 import re
@@ -16,10 +16,10 @@ from .blocks import PAGES, ROOT, blocks, commands, name
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 PACKAGES = [
-    "core", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "see", "tasks", "training",
-    "serve", "cost", "doctor", "cli",
+    "core", "modalities", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses",
+    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "serve", "cli",
 ]  # fmt: skip
-THERE = {
+AVAILABLE = {
     "zoo": lambda: "en-de" in zoo(),
     "shakespeare": lambda: "shakespeare" in zoo(),
     "digits": lambda: "digits" in zoo(),
@@ -34,31 +34,31 @@ THERE = {
 
 def is_run(mark):
     if mark.startswith("needs:"):
-        return all(THERE[need.strip()]() for need in mark.removeprefix("needs:").split(","))
+        return all(AVAILABLE[need.strip()]() for need in mark.removeprefix("needs:").split(","))
     return not mark.startswith(("not run:", "file:", "after:"))
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, unchecked):
-    wanted = [block for block in blocks(page, "python") if is_run(block.mark)]
-    if not wanted:
-        pytest.skip("needs something that is not here")
+def test_python_blocks_run(page, tmp_path, monkeypatch, unchecked):
+    runnable = [block for block in blocks(page, "python") if is_run(block.mark)]
+    if not runnable:
+        pytest.skip("needs a package or model that is not installed")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    for block in wanted:
+    for block in runnable:
         exec(compile("\n" * (block.line - 1) + block.code, str(block), "exec"), names)
 
 
-def test_every_mark_is_one_that_is_understood():
+def test_block_marks_are_known():
     for page in PAGES:
         for block in blocks(page, "python"):
             kind, _, rest = block.mark.partition(":")
             assert kind in ("", "needs", "not run", "file", "after"), block
-            assert kind != "needs" or {need.strip() for need in rest.split(",")} <= set(THERE), block
+            assert kind != "needs" or {need.strip() for need in rest.split(",")} <= set(AVAILABLE), block
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
-def test_the_commands_of_a_page_are_understood(page):
+def test_commands_parse(page):
     from regard.cli import _app
 
     regard = typer.main.get_command(_app())
@@ -78,52 +78,44 @@ def test_the_commands_of_a_page_are_understood(page):
         elif words[:3] == ["python", "-m", "pytest"]:
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), f"{where}: {line}"
         for recipe in words[2:3] if words[:2] == ["regard", "train"] and not words[2].startswith("-") else []:
-            assert recipe in list_recipes(), f"{where}: there is no recipe {recipe}"
+            assert recipe in list_recipes() or recipe.endswith(".py"), f"{where}: there is no recipe {recipe}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_files_and_folders_that_a_page_names_are_there(page):
+def test_named_files_exist(page):
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"`((?:tests|docs|recipes|benchmarks|src)/[\w./-]*)`", text)
     package = re.findall(rf"`((?:{'|'.join(PACKAGES)})/[\w./-]*)`", text)
-    made = {"docs/results/", "benchmarks/results/"}  # where nothing has been measured, they are not there
-    missing = [path for path in named if not (ROOT / path).exists() and path not in made]
+    generated = {"docs/results/", "benchmarks/results/"}  # absent before the first measurement
+    missing = [path for path in named if not (ROOT / path).exists() and path not in generated]
     missing += [path for path in package if not (ROOT / "src" / "regard" / path).exists()]
     assert not missing
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name)
-def test_links_of_the_pages_outside_docs_lead_somewhere(page):
+def test_links_of_pages_outside_docs_exist(page):
     drawn = {"docs/assets/attention.png"} if not zoo() else set()  # drawn by docs/make_gallery.py from the zoo
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http") and target not in drawn:
             assert (ROOT / target).exists(), f"{page.name} points at {target}"
 
 
-def test_there_is_a_page_for_every_package_in_order():
+def test_every_package_has_a_page_in_order():
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.findall(r"packages/(\w+)\.md", config) == PACKAGES
     here = {path.name for path in (ROOT / "src" / "regard").iterdir() if (path / "__init__.py").is_file()}
     assert here - {"zoo", "recipes"} <= set(PACKAGES)
 
 
-def test_what_a_room_page_lists_by_hand_is_what_the_room_holds():
+def test_files_that_a_package_page_lists_exist():
     for package in PACKAGES:
         page = (ROOT / "docs" / "packages" / f"{package}.md").read_text(encoding="utf-8")
+        assert f"<!-- files: {package} -->" in page, package
         listed = set(re.findall(r"`(\w+\.py)`", page))
-        there = {path.name for path in (ROOT / "src" / "regard" / package).rglob("*.py")}
-        assert listed <= there, f"{package} lists {listed - there}"
+        assert listed <= {path.name for path in (ROOT / "src" / "regard" / package).rglob("*.py")}, package
 
 
-def test_what_is_said_not_to_be_there_is_not_there():
-    """When a second mechanism or aligner arrives, the pages that deny it are to be written anew."""
-    page = (ROOT / "docs" / "packages" / "attention.md").read_text(encoding="utf-8")
-    if "Every mechanism but softmax, every aligner but additive" in page:
-        assert set(MECHANISMS) == {"softmax"}
-        assert set(ALIGNERS) == {"additive"}
-
-
-def test_the_table_of_aligners_says_what_their_files_say():
+def test_table_of_aligners_agrees_with_their_files():
     page = (ROOT / "docs" / "packages" / "attention.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.split("## Aligners")[1].split("```")[0], re.MULTILINE))
     assert set(ALIGNERS) <= rows.keys()
@@ -142,7 +134,7 @@ def test_no_page_names_a_machine(page):
     assert "localhost" not in text
 
 
-def test_nothing_is_fetched_to_show_the_site():
+def test_site_loads_nothing_from_elsewhere():
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "font: false" in config
     assert "http" not in config
@@ -156,14 +148,18 @@ def hook():
     return module
 
 
-def test_tables_of_the_site_come_from_the_registries(hook):
+def test_markers_expand_to_tables(hook):
     made = hook.expand_marker("table", "attention")
     assert all(f"| {name} |" in made for name in MECHANISMS)
+    files = hook.expand_marker("files", "decoding")
+    assert "| `beam_search.py` | " in files
+    assert "__init__" not in files
+    assert "class Detector(Predictor)" in hook.expand_marker("source", "tests/stories/own_task/toy_detector.py")
     assert "| tiny |" in hook.expand_marker("sizes", "transformer")
     assert "`seed`" in hook.expand_marker("fields", "regard.training.recipe.Train")
 
 
-def test_a_picture_that_is_not_drawn_yet_says_how_to_draw_it(hook, tmp_path, monkeypatch):
+def test_missing_picture_says_how_to_draw_it(hook, tmp_path, monkeypatch):
     monkeypatch.setattr(hook, "ASSETS", tmp_path)
     assert "make_gallery.py" in hook.expand_marker("picture", "there.png | A picture.")
     (tmp_path / "there.png").write_bytes(b"")
@@ -172,7 +168,7 @@ def test_a_picture_that_is_not_drawn_yet_says_how_to_draw_it(hook, tmp_path, mon
     )
 
 
-def test_a_page_that_would_fetch_something_is_noticed(hook, caplog):
+def test_page_that_loads_something_from_elsewhere_is_a_warning(hook, caplog):
     class Page:
         class file:
             src_uri = "x.md"
@@ -195,12 +191,12 @@ def gallery():
     return module
 
 
-def test_the_gallery_draws_masks_without_a_model(gallery, tmp_path):
+def test_gallery_draws_masks_without_a_model(gallery, tmp_path):
     _drawn(gallery.masks(tmp_path))
 
 
 @pytest.mark.long
-def test_the_gallery_draws_what_shipped_models_look_at(gallery, tmp_path):
+def test_gallery_draws_attention_of_shipped_models(gallery, tmp_path):
     _drawn(gallery.attention(tmp_path))
 
 

@@ -52,7 +52,8 @@ def run_folder(place, seed=1, value=39.0, style="moses"):
     data = {"name": "parallel", "corpus": "multi30k", "source": "en", "target": "de", "style": style}
     result = {
         "seed": seed, "seconds": 330.0, "parameters": 2_345_678, "steps": 8000, "epochs": 145, "machine": "One GPU",
-        "tokens_per_second": 123456.7, "precision": "bfloat16", "torch": "2.0", "final_weights": "average", "out": str(place),
+        "tokens_per_second": 123456.7, "precision": "bfloat16", "torch": "2.0", "final_weights": "average",
+        "out": str(place),
     }  # fmt: skip
     (place / "recipe.json").write_text(json.dumps({"name": "transformer_multi30k", "data": data}), "utf-8")
     (place / "result.json").write_text(json.dumps(result), "utf-8")
@@ -234,7 +235,10 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
     section = made[made.index("## Before the Transformer") : made.index("## Runs")]
     heads = "| system | parameters | BLEU | greedy | 1-5 (37) | search | seeds |"  # two sentences say nothing
     assert heads in section
-    row = "| **GRU, fixed context vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 40.50 (40.00 to 41.00) | 41.0 (41.0"
+    row = (
+        "| **GRU, fixed context vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 40.50 (40.00 to 41.00) "
+        "| 41.0 (41.0"
+    )
     assert section.count(row) == 1  # of one pair; the other is not measured
     assert section.count("| GRU, fixed context vector, no attention |  | not measured yet |") == 1
     assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
@@ -328,7 +332,8 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     ),
     "word2vec": ({"name": "words", "corpora": ["tatoeba"]}, {"loss": 6.85, "words": 3},
               {("loss", "word, positives and negatives", 6.85)}),
-    "bidirectional_lm": ({"name": "words", "corpora": ["brown"]}, {"loss": 4.3, "perplexity": 74.0, "accuracy": 0.3, "tokens": 3},
+    "bidirectional_lm": ({"name": "words", "corpora": ["brown"]},
+        {"loss": 4.3, "perplexity": 74.0, "accuracy": 0.3, "tokens": 3},
              {("loss", "word", 4.3), ("perplexity", "", 74.0), ("accuracy", "word", 0.3)}),
     "pronunciation": (
         {"name": "pronounced", "corpus": "cmudict", "stress": False},
@@ -361,12 +366,14 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     },
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
-    "arithmetic": ({"name": "arithmetic", "digits": 8}, {"loss": 0.1, "accuracy": 0.99, "exact_match": 0.9, "tokens": 5},
+    "arithmetic": ({"name": "arithmetic", "digits": 8},
+        {"loss": 0.1, "accuracy": 0.99, "exact_match": 0.9, "tokens": 5},
                    {("loss", "digit", 0.1), ("accuracy", "digit", 0.99), ("exact_match", "", 0.9)}),
     "decision": (
         {"name": "control", "episodes": 1000},
         {"loss": 0.2, "return": 58.7, "episodes": 50, "data_best": 67.46,
-         "rollouts": [{"target_return": 3.06, "return": 1.9}, {"target_return": 67.46, "return": 58.7, "return_std": 2.0}]},
+         "rollouts": [{"target_return": 3.06, "return": 1.9},
+                      {"target_return": 67.46, "return": 58.7, "return_std": 2.0}]},
         {("return", "target 3.1", 1.9), ("return", "target 67.5", 58.7)},
     ),
 }  # fmt: skip
@@ -458,7 +465,7 @@ def test_a_task_without_a_place_is_one_line(isolated_script, tmp_path, capsys):
         json.dumps({"name": "x", "task": {"name": "new"}, "data": {"name": "y"}}), "utf-8"
     )
     assert isolated_script.main(["add", str(folder), "--name", "x", "--command", "y"]) == 1
-    assert "the task 'new' has no place" in capsys.readouterr().err
+    assert "there is no task 'new'" in capsys.readouterr().err
 
 
 def test_every_benchmark_has_a_title(script):

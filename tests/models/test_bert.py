@@ -225,5 +225,5 @@ def test_unknown_heads_raise():
         small(head="classes")
     with pytest.raises(RegardError, match="too many"):
         small(head="span(1, 2, 3)")
-    with pytest.raises(Unsupported, match="predicts no words"):
+    with pytest.raises(Unsupported, match="predicts no tokens"):
         small(head="span")(torch.tensor([[3, 4]]), at=torch.tensor([[1]]))

@@ -66,7 +66,7 @@ def test_number_of_parameters_of_the_papers_blocks():
 
 
 def test_mismatched_settings_raise():
-    with pytest.raises(BadInput, match="even width"):
+    with pytest.raises(BadInput, match="width must be even"):
         regard.build("bytenet", vocab=11, width=13)
     with pytest.raises(UnknownName, match="did you mean 'relu'"):
         regard.build("bytenet", size="tiny", vocab=11, block="rely")

@@ -148,7 +148,7 @@ def test_a_tied_head_shares_the_embedding_without_weight_norm():
 
 
 def test_mismatched_settings_raise():
-    with pytest.raises(Unsupported, match="'learned' or 'sinusoidal'"):
+    with pytest.raises(Unsupported, match="needs positions that are added to tokens"):
         regard.build("convs2s", size="tiny", vocab=11, positions="rotary")
     with pytest.raises(UnknownName, match="did you mean 'softmax'"):
         regard.build("convs2s", size="tiny", vocab=11, attention="sofmax")

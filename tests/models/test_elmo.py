@@ -146,7 +146,7 @@ def test_spelling_marks_begin_and_end_and_cuts_long_words():
 
 
 def test_hidden_below_width_raises_and_equal_needs_no_projection():
-    with pytest.raises(RegardError, match="hidden >= width"):
+    with pytest.raises(RegardError, match="hidden must be at least width"):
         ELMo(Config(vocab=9, width=8, hidden=4, filters=(2,)))
     assert not ELMo(Config(vocab=9, width=8, hidden=8, filters=(2,))).forward_lstms[0].proj_size
 

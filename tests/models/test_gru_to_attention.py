@@ -221,7 +221,7 @@ def test_every_parameter_learns(name):
 def test_invalid_settings_raise():
     with pytest.raises(UnknownName, match="did you mean 'gated'"):
         build("gru_to_attention", variant="gatted", **SMALL)
-    with pytest.raises(BadInput, match="positions are added"):
+    with pytest.raises(BadInput, match="positions must be added"):
         build("gru_to_attention", positions="rotary", **SMALL)
     with pytest.raises(BadInput, match="prompt is empty"):
         build("gru_to_attention", **SMALL).start(torch.zeros(1, 0, dtype=torch.long), capacity=3)

@@ -127,7 +127,7 @@ def test_inputs_are_shifted_by_one_point():
 
 def test_a_missing_text_raises_and_one_point_is_enough():
     model = network()
-    with pytest.raises(BadInput, match="give one to write"):
+    with pytest.raises(BadInput, match="needs a text to write"):
         model(torch.zeros(1, 2, 3, dtype=torch.float64))
     found = model(torch.zeros(1, 1, 3, dtype=torch.float64), torch.tensor([[4]]), torch.tensor([1]))
     assert found.means.shape == (1, 1, 3, 2)

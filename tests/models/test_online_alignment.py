@@ -142,7 +142,7 @@ def test_frames_are_stacked_and_padding_has_no_influence():
         said = [token for frame in frames[row, :n] for token in stream.read(frame)]
         found = greedy_search(model, frames[row : row + 1, :n], lengths[row : row + 1], max_length=20)[0].tokens
         assert [*said, *stream.end()][:9] == found[:9]
-    with pytest.raises(RegardError, match="stack is for frames"):
+    with pytest.raises(RegardError, match="frame_stack needs frames"):
         tiny(frame_stack=2)
 
 

@@ -151,8 +151,15 @@ def test_window_biases_are_interchangeable():
     assert made("swinv2", positions="table")(images).shape == (1, 5)
 
 
-@pytest.mark.parametrize(("settings", "said"), [({"heads": (2, 4)}, "as many stages"), ({"padding": "atend"}, "atend"),
-    ({"heads": (5, 6, 8)}, "not divisible by 5 heads"), ({"positions": "tables"}, "did you mean 'table'")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"heads": (2, 4)}, "one value for each stage"),
+        ({"padding": "atend"}, "atend"),
+        ({"heads": (5, 6, 8)}, "not divisible by 5 heads"),
+        ({"positions": "tables"}, "did you mean 'table'"),
+    ],
+)
 def test_invalid_settings_raise_one_line(settings, said):
     with pytest.raises(RegardError, match=said):
         build("swin", **TINY | settings)

@@ -111,5 +111,5 @@ def test_invalid_settings_raise():
         vit_pytorch.import_config(theirs, heads=3, channels=1)
     with pytest.raises(BadInput, match="not the tensors"):
         vit_pytorch.import_config({}, heads=3)
-    with pytest.raises(Unsupported, match="vit-pytorch has stem"):
+    with pytest.raises(Unsupported, match="vit-pytorch needs stem"):
         vit_pytorch.table(Config())

@@ -96,5 +96,5 @@ def test_sizes_have_as_many_parameters_as_the_peers(size):
 def test_models_that_the_format_cannot_represent_raise():
     with pytest.raises(Unsupported, match="needs a head"):
         vit_pytorch_cct.table(Config(num_classes=0))
-    with pytest.raises(Unsupported, match="attends by softmax"):
+    with pytest.raises(Unsupported, match="needs attention='softmax'"):
         vit_pytorch_cct.table(Config(attention=["softmax", "linear"]))

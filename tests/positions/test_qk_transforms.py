@@ -75,7 +75,7 @@ def test_gradient_is_the_inverse_rotation():
 
 
 def test_odd_head_and_unknown_layout_raise():
-    with pytest.raises(Unsupported, match="7 is odd"):
+    with pytest.raises(Unsupported, match="even head width, got 7"):
         RotaryPositions(7)
     with pytest.raises(BadInput, match="interleaved"):
         RotaryPositions(8, layout="interleave")

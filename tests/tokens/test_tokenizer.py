@@ -95,7 +95,7 @@ def test_lower_ignores_case():
         (["", "  "], "unigram", 400, BadInput, "no text"),
         (["", "\n"], "char", 400, BadInput, "no text"),
         ("one string", "bpe", 400, BadInput, "not one string"),
-        ([b"bytes"], "word", 400, BadInput, "is a bytes"),
+        ([b"bytes"], "word", 400, BadInput, "got a bytes"),
         (["ok", "\ud800"], "bpe", 400, BadInput, "not valid Unicode"),
         (["ok", "\ud800"], "bytes", 400, BadInput, "not valid Unicode"),
     ],
@@ -194,7 +194,7 @@ def test_encoding_other_than_text_raises(lines, says):
 
 @pytest.mark.parametrize("ids", [[[-1]], [["a"]], [1, 2], [[0.5]]])
 def test_decoding_other_than_ids_raises(ids):
-    with pytest.raises(BadInput, match="whole numbers"):
+    with pytest.raises(BadInput, match="token ids"):
         TRAINED["bytes"].decode(ids)
 
 

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_an_unknown_recipe_offers_the_nearest():
     [
         ("def recipe(: pass", "SyntaxError"),
         ("x = 1", "AttributeError"),
-        ("def recipe():\n    return 7", "gave a int"),
+        ("def recipe():\n    return 7", "returned a int"),
         ("import no_such_module_here", "ModuleNotFoundError"),
     ],
 )
@@ -178,3 +179,15 @@ def test_the_shell_entry_trains_measures_and_reports_errors_in_one_line(tmp_path
         assert message.err.startswith("error: ")
         assert len(message.err.splitlines()) == 1
         assert message.out == ""
+
+
+def test_recipes_of_a_family_share_a_module_that_is_no_recipe(tmp_path):
+    shared = "from regard.training.recipe import load_recipe\nBASE = load_recipe('{}')\n"
+    for folder, base in (("a", "cct_mnist"), ("b", "vit_cifar10")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "_family.py").write_text(shared.format(base))
+        (tmp_path / folder / "mine.py").write_text("from _family import BASE\n\n\ndef recipe():\n    return BASE\n")
+        found = load_recipe(tmp_path / folder / "mine.py")
+        assert (found.name, found.model) == ("mine", load_recipe(base).model)
+    assert "_family" not in sys.modules
+    assert not any(name.startswith("_") for name in list_recipes())

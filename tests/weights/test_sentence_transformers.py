@@ -63,5 +63,5 @@ def test_invalid_inputs_raise(tmp_path):
         sentence_transformers.load(place)
     place = folder(tmp_path / "f")
     (place / "tokenizer.json").unlink()
-    with pytest.raises(BadInput, match="no vocabulary"):
+    with pytest.raises(BadInput, match="no tokenizer"):
         sentence_transformers.load(place)

@@ -1,10 +1,10 @@
-"""What decoding remembers: keys and values in fixed room, and who descends from whom.
+"""The KV cache of decoding, and the table of beams.
 
 Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
 small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
 
-While `filled` is a number, the cache hands out views of its filled part. As a tensor on the device it makes every shape
-static (the table rules out the empty slots), so that one step can be recorded as a CUDA graph and replayed.
+While `filled` is a number, the cache returns views of its filled part. As a tensor on the device it makes every shape
+static (the table masks the empty slots), so that one step can be captured as a CUDA graph and replayed.
 """
 
 from __future__ import annotations
@@ -65,33 +65,33 @@ _SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v
 
 @torch.library.custom_op("regard::write_slots", mutates_args=("keys", "values"), schema=_SCHEMA)
 def _write(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
-    """Write the newest slots. An operator of our own, so that compiled code calls it as it is: given the two copies
-    themselves, it may make the whole cache anew and copy it back, at every step and in every layer."""
+    """Write the newest slots. A custom operator, so that compiled code calls it as it is: given the two copies, it may
+    make a new cache and copy it back, at every step and in every layer."""
     keys.index_copy_(2, slots, k)
     values.index_copy_(2, slots, v)
 
 
 @dataclass(eq=False)
 class BeamTable:
-    """Which slots of the cache are whose ancestors, and at which time each was written. Shared by all layers."""
+    """Which slots of the cache are the ancestors of each beam, and the time of each slot. Shared by all layers."""
 
     allow: Bool[Tensor, "B K M"]
-    index: Int[Tensor, "#B M"]  # the time of every slot; for each input apart where their prompts differ in length
+    index: Int[Tensor, "#B M"]  # the time of every slot, for each input if prompts differ in length
     filled: int | Tensor = 0
     time: int | Tensor = 0  # as a tensor: #B 1
-    single_beam: bool = True  # one beam since the start: every filled slot is an ancestor, no mask is needed
-    _newest: Any = None  # with counters on the device: the slots of the newest tokens, found once for all layers
+    single_beam: bool = True  # always one beam and no padding: every filled slot is an ancestor
+    _newest: Any = None  # once frozen: the slots of the newest tokens, computed once for all layers
 
     @staticmethod
     def start(batch: int, capacity: int, device: torch.device) -> BeamTable:
-        """Nobody yet."""
+        """Return an empty table."""
         return BeamTable(
             torch.zeros(batch, 1, capacity, dtype=torch.bool, device=device),
             torch.zeros(1, capacity, dtype=torch.long, device=device),
         )
 
     def add_prompt(self, n: int, lengths: Int[Tensor, " B"] | None = None) -> None:
-        """A prompt of n slots lies before all beams; of input b only the first lengths[b] are real (None: all n)."""
+        """Add a prompt of n slots before all beams; of input b only the first lengths[b] are real (None: all n)."""
         places = torch.arange(n, device=self.allow.device)
         if lengths is None:
             self.allow[:, :, :n] = True
@@ -104,12 +104,14 @@ class BeamTable:
         self.filled = n
 
     def add_step(self, k: int) -> None:
-        """Every beam gets a slot of its own, at the present time; then time moves on."""
+        """Add one slot for each of k beams, at the current time, and advance the time."""
         own = torch.eye(k, dtype=torch.bool, device=self.allow.device)
         if isinstance(self.filled, int):
             end = self.filled + k
             if end > self.allow.shape[2]:
-                raise ValueError(f"the cache has capacity for {self.allow.shape[2]} slots; {end} were needed")
+                raise ValueError(
+                    f"the cache has {self.allow.shape[2]} slots, but {end} are needed; start with a larger capacity"
+                )
             self.allow[:, :, self.filled : end] = own
             self.index[:, self.filled : end] = self.time
         else:
@@ -121,32 +123,32 @@ class BeamTable:
         self.time += 1
 
     def mask(self) -> Mask | None:
-        """What the newest slots may see; None where they may see all that is there."""
+        """Return the mask of the newest slots; None if they see all filled slots."""
         if not isinstance(self.filled, int):
             return DenseMask(self.allow)
         return None if self.single_beam else DenseMask(self.allow[:, :, : self.filled])
 
     def positions(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
-        """Time of the newest slots (the queries) and of all that is read (the keys)."""
+        """Return the times of the newest slots (the queries) and of all slots that are read (the keys)."""
         k = self.allow.shape[1]
         if isinstance(self.filled, int):
             return self.index[:, self.filled - k : self.filled], self.index[:, : self.filled]
         return (self.time - 1).expand(-1, k), self.index  # type: ignore[union-attr]
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> BeamTable:
-        """Of the inputs `rows` (None: all), the beams `beams`."""
+        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
         own = torch.arange(beams.shape[0], device=beams.device) if rows is None else rows
         allow = self.allow[own[:, None], beams]
         if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
-            self.allow.copy_(allow)  # in place: a recorded graph reads this very memory
+            self.allow.copy_(allow)  # in place: a captured graph reads this memory
             return self
         index, time = self.index, self.time
-        if rows is not None and len(index) > 1:  # each input has its own times
+        if rows is not None and len(index) > 1:  # per input
             index, time = index[rows], time[rows]  # type: ignore[index]
         return BeamTable(allow, index, self.filled, time, self.single_beam and beams.shape[1] == 1)
 
     def freeze(self) -> None:
-        """Counters onto the device: from here on every shape is static."""
+        """Move the counters to the device, so that every shape is static."""
         if isinstance(self.filled, int):
             self.filled = torch.tensor(self.filled, device=self.allow.device)
             if isinstance(self.time, int):

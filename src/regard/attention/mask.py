@@ -1,10 +1,10 @@
-"""Who may look at whom: a mask is a formula in index tensors, read in three ways.
+"""Masks: who may attend to whom, as a formula in index tensors.
 
     CausalMask() & PaddingMask(lengths) & (WindowMask(128) | GlobalMask([0]))
 
-`allow(b, n, m)` is all that a kind of mask writes: index tensors that broadcast against one another -> bool, **True
-means "may attend"**. Dense matrices, SDPA's arguments and FlexAttention's block masks are derived from it. Queries
-stand at the end of the keys: with N queries and M keys, n runs over M - N .. M - 1.
+A mask defines `allow(b, n, m)`: index tensors that broadcast against one another -> bool, **True means "may attend"**.
+Dense matrices, SDPA's arguments and FlexAttention's block masks are derived from it. Queries stand at the end of the
+keys: with N queries and M keys, n runs over M - N .. M - 1.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 class Mask:
     """A formula that says whether query n of input b may attend to key m."""
 
-    batched = False  # does the formula read b?
-    kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must be able to honour
+    batched = False  # whether the formula reads b
+    kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must support
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """May query n of input b attend to key m? Index tensors that broadcast -> bool."""
+        """Return whether query n of input b may attend to key m; index tensors that broadcast -> bool."""
         raise NotImplementedError
 
     def __and__(self, other: Mask) -> Mask:
@@ -38,13 +38,13 @@ class Mask:
 
     @property
     def padding(self) -> PaddingMask | None:
-        """The part that tells real keys from padding, where there is one."""
+        """The part that marks padding, or None."""
         return None
 
     def dense(
         self, batch: int, n: int, m: int, device: torch.device | str = "cpu", rows: Rows = slice(None)
     ) -> Bool[Tensor, "#B 1 rows M"]:
-        """The mask as a matrix; only the asked query rows are computed."""
+        """Return the mask as a matrix; only the given query rows are computed."""
         b = torch.arange(batch if self.batched else 1, device=device)[:, None, None]
         queries = torch.arange(m - n, m, device=device)[rows][None, :, None]
         keys = torch.arange(m, device=device)[None, None, :]
@@ -54,7 +54,7 @@ class Mask:
     def sdpa(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
-        """The arguments that make `scaled_dot_product_attention` honour this mask (and a bias)."""
+        """Return the arguments of `scaled_dot_product_attention` for this mask (and a bias)."""
         allowed = self.dense(batch, n, m, device)
         if bias is None:
             return {"attn_mask": allowed}
@@ -63,39 +63,39 @@ class Mask:
     def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> Float[Tensor, "#B #H N M"]:
-        """What is added to the scores: 0 where a query may look, -inf where not, and a bias."""
+        """Return what is added to the scores: 0 if allowed, else -inf, plus a bias."""
         allowed = self.dense(batch, n, m, device)
         zero = torch.zeros((), dtype=dtype, device=device) if bias is None else bias.to(dtype)
         return torch.where(allowed, zero, float("-inf"))
 
     def empty_rows(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
-        """The queries that may see nothing; None where there is none."""
+        """Return which queries see nothing; None if there are none."""
         found = ~self.dense(batch, n, m, device).any(-1, keepdim=True)
         return found if bool(found.any()) else None
 
     def flex(self, batch: int, n: int, m: int, device: torch.device) -> Any:
-        """The FlexAttention block mask; kept where nothing in it depends on the batch."""
+        """Return the FlexAttention block mask; cached if it does not depend on the batch."""
         if not self.batched:
             return _static_block_mask(self, n, m, device)
         return _block_mask(self, batch, n, m, device)
 
     def to_text(self, n: int, m: int | None = None, batch: int = 0) -> str:
-        """The mask as text: one line a query, a full block where it may look."""
+        """Return the mask as text: a line for each query, a full block for each allowed key."""
         m = n if m is None else m
         picked = self.dense(batch + 1, n, m)
         matrix = picked[batch if picked.shape[0] > 1 else 0, 0].tolist()
         return "\n".join("".join("█" if seen else "·" for seen in row) for row in matrix)
 
     def _repr_html_(self) -> str:
-        """In a notebook: its formula, and the matrix as a picture (of the first input, where inputs differ)."""
+        """In a notebook: its formula, and the matrix as a picture (of the first input)."""
         n, m = self._sizes() or (16, 16)
-        said = f"<b>{html.escape(repr(self))}</b> <span>{n} queries, {m} keys</span>"
+        title = f"<b>{html.escape(repr(self))}</b> <span>{n} queries, {m} keys</span>"
         if n * m > 2**22:
-            return f"<div>{said}</div>"
-        return f"<div>{said}<br>{html.heatmap(self.dense(1, n, m)[0, 0].float(), 'dark: may attend', 128)}</div>"
+            return f"<div>{title}</div>"
+        return f"<div>{title}<br>{html.heatmap(self.dense(1, n, m)[0, 0].float(), 'dark: may attend', 128)}</div>"
 
     def _sizes(self) -> tuple[int, int] | None:
-        """How many queries and keys it was made for; None: any number."""
+        """The number of queries and keys it was made for; None: any."""
         return None
 
     def __repr__(self) -> str:
@@ -103,18 +103,17 @@ class Mask:
 
 
 class CausalMask(Mask):
-    """A query sees itself and what came before it."""
+    """A query sees itself and earlier keys."""
 
     kinds = frozenset({"causal"})
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """No key after the query."""
         return m <= n
 
     def sdpa(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
-        """SDPA's own causal flag where it means the same: it aligns top-left, so only for N == M."""
+        """Use SDPA's `is_causal` if N == M: it aligns top-left."""
         if n == m and bias is None:
             return {"is_causal": True}
         return super().sdpa(batch, n, m, dtype, device, bias)
@@ -131,9 +130,10 @@ class PaddingMask(Mask):
 
     @classmethod
     def from_lengths(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
-        """The mask of padded rows, None where nothing is said of lengths; refuses those that cannot be theirs.
+        """Return the mask of padded rows, None without lengths; raises `BadInput` for impossible lengths.
 
-        Shapes are looked at, and numbers on the host: to read one on a GPU is to wait. Compiled code looks at nothing.
+        Values are checked on the CPU only, since reading them from a GPU would wait for it; compiled code checks
+        nothing.
         """
         if lengths is None:
             return None
@@ -144,24 +144,24 @@ class PaddingMask(Mask):
             is_ = (
                 f"{lengths.dtype} of {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else type(lengths).__name__
             )
-            raise BadInput(f"lengths are a tensor of whole numbers, one for each of the {batch} rows; not {is_}")
+            raise BadInput(f"lengths must be an integer tensor with one value for each of the {batch} rows, got {is_}")
         if type(lengths) is Tensor and lengths.device.type == "cpu" and batch:
             low, high = (int(x) for x in lengths.aminmax())
             if low < 0 or high > n:
-                raise BadInput(f"a length of {low if low < 0 else high} in rows of {n} tokens; 0 to {n} can be")
+                raise BadInput(
+                    f"length {low if low < 0 else high} is out of range: rows have {n} tokens, so it must be 0 to {n}"
+                )
         return cls(lengths)
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """No key at or beyond the input's length."""
         return m < self.lengths[b]
 
     @property
     def padding(self) -> PaddingMask:
-        """Itself."""
         return self
 
     def real(self, m: int) -> Bool[Tensor, "B M"]:
-        """Which of the M keys are real."""
+        """Return which of the M keys are real."""
         return torch.arange(m, device=self.lengths.device)[None] < self.lengths[:, None]
 
     def __repr__(self) -> str:
@@ -169,13 +169,12 @@ class PaddingMask(Mask):
 
 
 class WindowMask(Mask):
-    """Keys less than `width` steps away, on either side."""
+    """Keys less than `width` positions away, on either side."""
 
     def __init__(self, width: int) -> None:
         self.width = width
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Near keys only."""
         return ((n - m) < self.width) & ((m - n) < self.width)
 
     def __repr__(self) -> str:
@@ -183,14 +182,13 @@ class WindowMask(Mask):
 
 
 class GlobalMask(Mask):
-    """A few tokens that see everything and that everything sees."""
+    """A few tokens that see all tokens and are seen by all."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = tuple(tokens)
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Either end is one of the tokens."""
-        found = (n < 0) & (m < 0)  # all False, of the shape that both indices span
+        found = (n < 0) & (m < 0)  # all False, in the broadcast shape
         for token in self.tokens:
             found = found | (n == token) | (m == token)
         return found
@@ -200,7 +198,7 @@ class GlobalMask(Mask):
 
 
 class SegmentMask(Mask):
-    """Tokens of the same group: documents packed into one row, or the regions of a shifted window."""
+    """Tokens of the same segment: documents packed into one row."""
 
     batched = True
 
@@ -208,7 +206,6 @@ class SegmentMask(Mask):
         self.segment_ids = segment_ids
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Equal groups."""
         return self.segment_ids[b, n] == self.segment_ids[b, m]
 
     def _sizes(self) -> tuple[int, int]:
@@ -219,9 +216,9 @@ class SegmentMask(Mask):
 
 
 class DocumentMask(Mask):
-    """Texts laid end to end in one row: a token sees the tokens of its own text. `longest` bounds their lengths."""
+    """Texts concatenated in one row: a token sees those of its own text. `max_length` bounds their lengths."""
 
-    batched = True  # its tensors are this batch's: not to be kept
+    batched = True  # its tensors belong to this batch and are not cached
 
     def __init__(self, lengths: Int[Tensor, " B"], total: int, max_length: int) -> None:
         self.lengths, self.max_length = lengths, max_length
@@ -229,15 +226,14 @@ class DocumentMask(Mask):
         texts = torch.arange(len(lengths), device=lengths.device)
         self.segment_ids = texts.repeat_interleave(
             lengths, output_size=total
-        )  # the size is told: not to wait for a GPU
-        self.cu_seqlens = torch.nn.functional.pad(ends, (1, 0)).int()  # B + 1: where each begins, and where all end
+        )  # with the size, so as not to wait for the GPU
+        self.cu_seqlens = torch.nn.functional.pad(ends, (1, 0)).int()  # B + 1: the start of each, and the end
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Of the same text."""
         return self.segment_ids[n] == self.segment_ids[m]
 
     def positions(self) -> Int[Tensor, " T"]:
-        """Where each token stands in its own text."""
+        """Return the position of each token in its own text."""
         return (
             torch.arange(len(self.segment_ids), device=self.segment_ids.device)
             - self.cu_seqlens[:-1].long()[self.segment_ids]
@@ -251,7 +247,7 @@ class DocumentMask(Mask):
 
 
 class DenseMask(Mask):
-    """A mask given as a matrix, one row a query; while decoding, a beam's ancestors among the slots of the cache."""
+    """A mask as a matrix; while decoding, the ancestors of each beam among the slots of the cache."""
 
     batched = True
 
@@ -261,25 +257,22 @@ class DenseMask(Mask):
         self._empty_rows: tuple[Tensor | None] | None = None
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Look it up."""
         return self.allowed[b, n - (self.allowed.shape[2] - self.allowed.shape[1]), m]
 
     def dense(
         self, batch: int, n: int, m: int, device: torch.device | str = "cpu", rows: Rows = slice(None)
     ) -> Bool[Tensor, "#B 1 rows M"]:
-        """The matrix itself."""
         return self.allowed[:, None, rows]
 
     def sdpa(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
-        """The additive form."""
         return {"attn_mask": self.additive(batch, n, m, dtype, device, bias)}
 
     def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> Float[Tensor, "#B #H N M"]:
-        """Made once and shared by all the layers of a step."""
+        """Computed once and shared by all layers of a step."""
         if bias is not None:
             return super().additive(batch, n, m, dtype, device, bias)
         if self._additive is None or self._additive.dtype != dtype:
@@ -287,16 +280,15 @@ class DenseMask(Mask):
         return self._additive
 
     def empty_rows(self, batch: int, n: int, m: int, device: torch.device) -> Bool[Tensor, "#B 1 N 1"] | None:
-        """Looked for once."""
         if self._empty_rows is None:
             self._empty_rows = (super().empty_rows(batch, n, m, device),)
         return self._empty_rows[0]
 
     def select_rows(self, inputs: Int[Tensor, " R"]) -> DenseMask:
-        """The table of some of the inputs, with what was already made of it."""
-        taken = DenseMask(self.allowed[inputs])
-        taken._additive = None if self._additive is None else self._additive[inputs]
-        return taken
+        """Return the mask of some inputs, with its cached additive form."""
+        chosen = DenseMask(self.allowed[inputs])
+        chosen._additive = None if self._additive is None else self._additive[inputs]
+        return chosen
 
     def _sizes(self) -> tuple[int, int]:
         return self.allowed.shape[1], self.allowed.shape[2]
@@ -306,7 +298,7 @@ class DenseMask(Mask):
 
 
 class And(Mask):
-    """Every part must allow it."""
+    """Allowed by every part."""
 
     def __init__(self, *parts: Mask) -> None:
         self.parts = parts
@@ -314,7 +306,6 @@ class And(Mask):
         self.kinds = frozenset().union(*(part.kinds for part in parts))
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """The conjunction."""
         result = self.parts[0].allow(b, n, m)
         for part in self.parts[1:]:
             result = result & part.allow(b, n, m)
@@ -322,7 +313,7 @@ class And(Mask):
 
     @property
     def padding(self) -> PaddingMask | None:
-        """The part that tells real keys from padding (the shorter of several)."""
+        """The padding mask of the parts (the shorter of several), or None."""
         found = [part.padding for part in self.parts if part.padding is not None]
         if len(found) < 2:
             return found[0] if found else None
@@ -336,14 +327,13 @@ class And(Mask):
 
 
 class Or(Mask):
-    """One part that allows it is enough."""
+    """Allowed by at least one part."""
 
     def __init__(self, *parts: Mask) -> None:
         self.parts = parts
         self.batched = any(part.batched for part in parts)
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """The disjunction."""
         result = self.parts[0].allow(b, n, m)
         for part in self.parts[1:]:
             result = result | part.allow(b, n, m)
@@ -368,5 +358,5 @@ def _block_mask(mask: Mask, batch: int | None, n: int, m: int, device: torch.dev
 
 @lru_cache(maxsize=64)
 def _static_block_mask(mask: Mask, n: int, m: int, device: torch.device) -> Any:
-    """One block mask for each mask object and shape: a model that keeps its mask pays for it once."""
+    """Return one block mask for each mask object and shape, so that a mask that is kept is built once."""
     return _block_mask(mask, None, n, m, device)

@@ -1,4 +1,4 @@
-"""Scores become weights, in one place.
+"""Softmax over what a mask allows.
 
 w_m = exp(e_m) / Σ_m' exp(e_m')      over what the mask allows; zeros where it allows nothing
 """
@@ -13,14 +13,14 @@ from regard.core.shapes import Bool, Float, Tensor
 def masked_softmax(
     scores: Float[Tensor, "*rows M"], allowed: Bool[Tensor, "*#rows #M"] | None
 ) -> Float[Tensor, "*rows M"]:
-    """Weights from scores, in float32 at least; a row that allows nothing gives zeros, and no gradient."""
+    """Return weights in float32 at least; a fully masked row gives zeros and no gradient."""
     scores = upcast(scores)
     if allowed is None:
         return scores.softmax(-1)
-    # the smallest number, not -inf: a row without a place stays finite, and the product makes it zero
+    # the smallest number, not -inf: a fully masked row stays finite, and the product makes it zero
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
 
 
 def upcast(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """What is summed and normalised is so in float32 at least."""
+    """Cast to float32, unless it is float64."""
     return x if x.dtype == torch.float64 else x.float()

@@ -72,8 +72,14 @@ class MultiHeadAttention(nn.Module):
             raise RegardError(f"width {width} is not divisible by {heads} heads; change one of them, or set head_dim")
         if heads % kv_heads:
             raise RegardError(f"{heads} heads are not divisible by {kv_heads} key heads; change heads or kv_heads")
-        sizes = {"width": width, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim or width // heads}
-        sizes |= {"causal": causal, "length": length}
+        sizes: dict[str, Any] = {
+            "width": width,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "causal": causal,
+            "length": length,
+        }
+        sizes["head_dim"] = head_dim or width // heads
         self.kind = "cross" if cross else "self"
         projection = "cross" if cross and projection == "linear" else projection
         self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)

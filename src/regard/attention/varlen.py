@@ -1,10 +1,10 @@
-"""Texts laid end to end in one row, each attended to by itself: no score is computed between two texts.
+"""Variable-length attention: texts concatenated in one row, without scores between two texts.
 
     padded     B · N² scores, N the longest            and B · N rows through every other layer
     packed     Σ_b n_b²                                and Σ_b n_b rows
 
-On a GPU in half precision one kernel walks over all texts (PyTorch's variable-length FlashAttention). Everywhere else,
-neighbours of equal length are one call of the fused kernel, without a mask. Both are tested against the dense mask.
+On a GPU in half precision one kernel processes all texts (PyTorch's variable-length FlashAttention). Elsewhere,
+adjacent texts of equal length are one call of the fused kernel, without a mask. Both are tested against the dense mask.
 
 Dao: FlashAttention-2. 2023. arXiv:2307.08691; Zhai et al.: ByteTransformer (padding-free). IPDPS 2023. arXiv:2210.03052
 """
@@ -31,7 +31,7 @@ def varlen_attention(
     scale: float,
     dropout: float = 0.0,
 ) -> Float[Tensor, "1 H T E"]:
-    """Softmax attention within each text."""
+    """Apply softmax attention within each text."""
     if q.is_cuda and not dropout and has_varlen_kernel(q.device, q.dtype) and v.shape == q.shape:
         return _varlen_kernel(q, k, v, mask, scale)
     q, k, v = q[0].transpose(0, 1), k[0].transpose(0, 1), v[0].transpose(0, 1)  # T H D
@@ -45,11 +45,11 @@ def varlen_attention(
 
 
 def _varlen_kernel(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask, scale: float) -> Tensor:
-    """One kernel for all texts."""
+    """Process all texts with one kernel."""
     from torch.nn.attention.varlen import varlen_attn
 
     a, b, c = (x[0].transpose(0, 1) for x in (q, k, v))  # T H D
-    longest = -(-mask.max_length // 64) * 64  # a bound is enough: fewer of them, fewer graphs to compile
+    longest = -(-mask.max_length // 64) * 64  # an upper bound, rounded so that fewer graphs are compiled
     scaling: dict[str, Any] = {} if scale == q.shape[-1] ** -0.5 else {"scale": scale}
     out: Any = varlen_attn(a, b, c, mask.cu_seqlens, mask.cu_seqlens, longest, longest, **scaling)
     heads: Tensor = out.transpose(0, 1)[None]
@@ -57,7 +57,7 @@ def _varlen_kernel(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask, scale: f
 
 
 def _equal_length_runs(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours of equal length: where they begin, how many they are, how long each is."""
+    """Yield runs of adjacent texts of equal length: start, count and length."""
     start = first = 0
     for i in range(1, len(lengths) + 1):
         if i == len(lengths) or lengths[i] != lengths[first]:
@@ -80,5 +80,5 @@ def has_varlen_kernel(device: torch.device, dtype: torch.dtype) -> bool:
         with torch.no_grad():
             out: Any = varlen_attn(x, x, x, ends, ends, 64, 64)
         return bool(torch.equal(out, x))
-    except Exception:  # whatever a build without it raises
+    except Exception:  # of any kind, from a build without it
         return False

@@ -3,9 +3,9 @@
     global      o_n = Σ_m softmax_m(s q_n·k_m + b) v_m      m: all Y X cells                      O((Y X)² D)
     windows                                                 m: the N cells of n's window          O(Y X N D)
 
-    partition   B Y X ... -> (B G) N ...   G windows of N = wy wx cells, row by row; `window_reverse` undoes it shift
-    before it the grid is rolled by (sy, sx) cells, up and to the left, so that windows cross the borders of the
-                unshifted ones; afterwards it is rolled back
+    partition   B Y X ... -> (B G) N ...   G windows of N = wy wx cells, row by row; `window_reverse` undoes it
+    shift       before it the grid is rolled by (sy, sx) cells, up and to the left, so that windows cross the borders of
+                the unshifted ones; afterwards it is rolled back
     regions     cells of a window that were neighbours before the roll: only those may attend to each other
 
 `WindowAttention` is Swin's mixer, `CosineWindowAttention` that of Swin v2. On a GPU they use one fused kernel that
@@ -287,7 +287,9 @@ class CosineQKVProjection(QKVProjection):
         self.bias = nn.Parameter(torch.zeros(2 * width))  # of q and v, head by head
         self.log_scale = nn.Parameter(torch.full((heads,), log(10.0)))
 
-    def forward(self, x: Float[Tensor, "B N C"]) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Float[Tensor, "B N C"], qk_positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        if qk_positions is not None:
+            raise Unsupported("cosine window attention takes no position vectors; its positions are a bias")
         q, k, v = self.project_qkv(x).unflatten(-1, (-1, 3, self.head_dim)).unbind(3)  # B N H D
         q, k = (F.normalize(upcast(each), dim=-1) for each in (q, k))  # in float16 the key of padding would be 0 / 0
         q, k = (q * self.scale()[:, None]).to(v.dtype), k.to(v.dtype)
@@ -341,7 +343,7 @@ def eager(
     qkv: Tensor, bias: Tensor | None, window: Pair, shift: Pair, real: Pair, scale: Tensor | float, cosine: bool
 ) -> Tensor:
     """The formula written out: the reference implementation of the kernel."""
-    rows, columns = qkv.shape[1:3]
+    rows, columns, cells = qkv.shape[1], qkv.shape[2], window[0] * window[1]
     grid = padded_size((rows, columns), window)
     padded = F.pad(qkv, (0, 0) * 3 + (0, grid[1] - columns, 0, grid[0] - rows))
     q, k, v = window_partition(padded, window, shift).permute(2, 0, 3, 1, 4)  # (B G) H N D
@@ -350,7 +352,7 @@ def eager(
     scores = upcast(q @ k.mT) * (scale[:, None, None] if isinstance(scale, Tensor) else scale)
     scores = scores if bias is None else scores + bias
     regions = shift_regions(grid, window, shift, real, qkv.device)
-    allowed = None if regions is None else RegionMask(regions).dense(*scores.shape[:1], *scores.shape[2:], qkv.device)
+    allowed = None if regions is None else RegionMask(regions).dense(len(scores), cells, cells, qkv.device)
     out = masked_softmax(scores, allowed).to(v.dtype) @ v
     out = window_reverse(out.transpose(1, 2), grid, window, shift)[:, : real[0], : real[1]]
     return F.pad(out, (0, 0, 0, 0, 0, columns - real[1], 0, rows - real[0]))

@@ -1,7 +1,7 @@
-"""Models that write with a decoder, one token after another: what every search asks of them (core.decodable).
+"""Models that decode with a Transformer decoder: what a search needs of them (core.decodable).
 
-Writing          step, select, freeze: the decoder's, between the embedding and the head
-EncoderDecoder   start too: a source is read once and stays beside all that is written
+AutoregressiveModel   step, select, freeze: the decoder's, between the embedding and the head
+EncoderDecoder        start too: the source is encoded once
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from torch import nn
 from regard.attention.mask import DenseMask, PaddingMask
 from regard.core.shapes import Float, Int, Tensor
 
-MAX_TRANSPOSED_ROWS = 256  # rows: so few that reading the weights takes the time (estimated, not measured)
+MAX_TRANSPOSED_ROWS = 256  # up to here reading the weights takes most of the time (estimated, not measured)
 
 
 def transposed_linear(head: nn.Linear, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
-    """head(x) as (W xᵀ)ᵀ."""
+    """Return head(x), computed as (W xᵀ)ᵀ."""
     rows = x.reshape(-1, x.shape[-1])
     return (head.weight @ rows.mT).mT.contiguous().view(*x.shape[:-1], -1)
 
 
 def _prefers_transposed(head: nn.Module, x: Tensor) -> bool:
-    """Whether to turn the product round: rows of an odd number of words (GPT-2 has 50,257) begin where a GPU cannot
-    write in wide pieces, so that it takes a slow kernel (95 of the 720 µs of a step, H200); columns, one a word, do
-    not. How long it takes turned round has not been measured yet."""
+    """Whether to transpose the product: rows of an odd number of logits (GPT-2 has 50,257) are not aligned, so that a
+    GPU takes a slow kernel (95 of the 720 µs of a step on an H200); columns are. The transposed form has not been
+    timed."""
     if type(head) is not nn.Linear or head.bias is not None or x.device.type != "cuda" or x.dtype.itemsize > 2:
         return False
     hooked = head._forward_hooks or head._forward_pre_hooks
@@ -42,21 +42,20 @@ class AutoregressiveModel(nn.Module):
     head: Any
 
     def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
-        """Tokens as the decoder reads them."""
+        """Return the vectors of tokens that the decoder reads."""
         return self.embed(tokens)
 
     def logits(self, x: Float[Tensor, "B N C"]) -> Float[Tensor, "B N V"]:
-        """Scores of the next token."""
+        """Return the logits of the next token."""
         return transposed_linear(self.head, x) if _prefers_transposed(self.head, x) else self.head(x)
 
     @property
     def eos(self) -> int:
-        """The token that ends a text."""
         eos: int = self.config.eos
         return eos
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], Any]:
-        """Logits of the next token of every beam."""
+        """Return the logits of the next token of every beam."""
         x, state = self.decoder.step(self.embed_tokens(tokens), state)
         return self.logits(x), state
 
@@ -65,23 +64,23 @@ class AutoregressiveModel(nn.Module):
         return self.decoder.select(state, rows, beams)
 
     def freeze(self, state: Any) -> Any:
-        """Make every shape of the state static, so that a step can be recorded and replayed."""
+        """Make every shape of the state static, so that a step can be captured and replayed."""
         return self.decoder.freeze(state)
 
 
 class EncoderDecoder(AutoregressiveModel):
-    """A model that reads a source before it writes."""
+    """A model that encodes a source before it decodes."""
 
     def encode(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B N C"]:
-        """The source as vectors that know one another."""
+        """Return the encoder's output."""
         raise NotImplementedError
 
     def start(
         self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None, *, capacity: int
     ) -> tuple[Int[Tensor, "B 1"], Any]:
-        """Read the source once; the first token of every target, and an empty cache of `room` slots."""
+        """Encode the source; return the first token of every target and a state for `capacity` slots."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
         lengths = source_lengths if padded else None
         memory = self.encode(source, lengths)

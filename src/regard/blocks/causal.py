@@ -1,13 +1,13 @@
-"""A stack that reads and writes one text: every token sees itself and what came before it.
+"""A causal stack, for decoder-only models: every token sees itself and earlier ones.
 
-`forward` reads a whole text at once, for training. `start` reads prompts into a cache, `replay_step` reads one more
-token of every beam. All of them are the same two sublayers, so reading a prompt and N steps equal one forward.
+`forward` reads a whole text at once, for training. `start` reads prompts into a cache, `step` reads one more token
+of every beam. All of them are the same two sublayers, so reading a prompt and N steps equal one forward.
 
-Prompts of different lengths are padded on the right: no real token looks to the right, so reading them needs no mask
-but causality, and afterwards the padding is ruled out with the table that also tells beams apart.
+Prompts of different lengths are padded on the right: no real token sees what comes later, so reading them needs only
+the causal mask, and afterwards the beam table masks the padding.
 
-Under autocast the residual path has its type too: half the memory that norms and sums read and write, and what a block
-adds was rounded to that type anyway. Norms still compute in float32.
+Under autocast the residual path has the autocast dtype too: norms and sums read and write half the memory, and what a
+block adds was rounded to that dtype anyway. Norms still compute in float32.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from regard.core.positions import PositionInfo
 from regard.core.precision import compute_dtype
 from regard.core.shapes import Float, Int, Tensor
 
-CACHE_ALIGNMENT = 16  # slots: a GPU's kernels need not pad the mask
+CACHE_ALIGNMENT = 16  # slots, so that GPU kernels need not pad the mask
 
 
 class CausalBlock(EncoderBlock):
-    """Mix with what came before, then feed forward."""
+    """An encoder block that can step."""
 
     def step(
         self,
@@ -55,7 +55,7 @@ class CausalBlock(EncoderBlock):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Everything that writing carries from step to step."""
+    """Everything that decoding carries from step to step."""
 
     caches: list[Any]  # the state of each mixer, of a kind that its mechanism decides
     beam_table: BeamTable
@@ -76,13 +76,13 @@ class CausalStack(Encoder):
         return super().forward(x, mask, pass_state, position_vectors)
 
     def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
-        """Tokens that know where they are, in the type of the products to come."""
+        """Return the tokens with positions added, in the dtype of the products that follow."""
         return super().add_positions(x, index).to(compute_dtype(x))
 
     def start(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None, capacity: int) -> State:
-        """Read prompts, of which lengths[b] tokens are real (None: all), into a cache with room for `room` more slots.
+        """Read prompts, of which lengths[b] tokens are real (None: all), into a state for `capacity` more slots.
 
-        A prompt of no token is an empty cache.
+        Prompts may have no tokens.
         """
         batch, n = x.shape[:2]
         slots = -(-(n + capacity) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT
@@ -95,7 +95,7 @@ class CausalStack(Encoder):
         return state
 
     def step(self, x: Float[Tensor, "B K C"], state: State) -> tuple[Float[Tensor, "B K C"], State]:
-        """One more token of every beam."""
+        """Read one more token of every beam."""
         state.beam_table.add_step(x.shape[1])
         return self._advance(x, state, state.beam_table.mask(), *state.beam_table.positions())
 

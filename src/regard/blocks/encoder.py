@@ -23,7 +23,7 @@ from regard.positions import POSITIONS
 
 
 class EncoderBlock(ResidualBlock):
-    """Mix, then feed forward; `scales` are those of what each of the two adds."""
+    """Self-attention (or another mixer), then feed-forward; `scales` scale the residual branches."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class EncoderBlock(ResidualBlock):
         positions: PositionInfo | None = None,
         layer_state: LayerState | None = None,
     ) -> Tensor:
-        """One block."""
         x = self.residual(
             x,
             self.mix_norm,
@@ -58,7 +57,7 @@ class EncoderBlock(ResidualBlock):
 
 
 class Stack(nn.Module):
-    """What an encoder and a decoder share: positions on the way in, a norm on the way out."""
+    """Base class of encoder and decoder: positions first, a norm last."""
 
     def __init__(self, blocks: Sequence[nn.Module], positions: Any, norm: nn.Module | None, dropout: float) -> None:
         super().__init__()
@@ -68,17 +67,17 @@ class Stack(nn.Module):
         self.norm = norm
 
     def add_positions(self, x: Tensor, index: Int[Tensor, "#B N"]) -> Tensor:
-        """Tokens that know where they are, where positions are added to tokens."""
+        """Return the tokens with positions added, if they are of that kind."""
         out: Tensor = self.drop(self.positions(x, index) if self.positions.kind == "added" else x)
         return out
 
     def position_ids(self, n: int, device: torch.device) -> Int[Tensor, "1 N"]:
-        """The places of n tokens that follow one another."""
+        """Return the positions of n consecutive tokens."""
         self.check_length(n)
         return torch.arange(n, device=device)[None]
 
     def check_length(self, n: int) -> None:
-        """Refuse a text of n tokens where positions end before it does."""
+        """Raise an error if the positions end before n tokens."""
         if hasattr(self.positions, "check_length"):
             self.positions.check_length(n)
 
@@ -102,7 +101,7 @@ class Stack(nn.Module):
         )
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """The last norm, where there is one."""
+        """Apply the last norm, if there is one."""
         return x if self.norm is None else self.norm(x)
 
 
@@ -114,17 +113,17 @@ def feed_forward(feed: nn.Module, x: Tensor, layer_state: LayerState | None) -> 
 
 def mixer_states(blocks: Iterable[nn.Module], batch: int, capacity: int) -> list[Any]:
     """Return an empty decoding state for the mixer of every block; refuses mixers that cannot step."""
-    mixers = [block.mix for block in blocks]
+    mixers: list[Any] = [block.mix for block in blocks]
     for mixer in mixers:
         if not hasattr(mixer, "start"):
             raise Unsupported(
                 f"{type(mixer).__name__} cannot decode step by step: it has no `start`, `prefill` and `step`"
             )
-    return [mixer.start(batch, capacity) for mixer in mixers]  # type: ignore[operator]
+    return [mixer.start(batch, capacity) for mixer in mixers]
 
 
 def build_positions(config: Any, causal: bool) -> nn.Module:
-    """The positions of a stack that a model's Config names; each kind takes of these sizes what it needs."""
+    """Build the positions of a stack from a model's Config; each kind takes the sizes it needs."""
     part: nn.Module = build_part(
         POSITIONS,
         config.positions,
@@ -169,7 +168,7 @@ class Encoder(Stack):
     def intermediate_layers(
         self, x: Float[Tensor, "B N C"], after: Sequence[int], mask: Mask | None = None
     ) -> list[Float[Tensor, "B N C"]]:
-        """What stands between the blocks: after the first so many of them, for each of these counts, not normed."""
+        """Return the vectors after the first n blocks, for each n of `after`, not normed."""
         pass_state, index = PassState(), torch.arange(x.shape[1], device=x.device)[None]
         x, where = self.add_positions(x, index), self.position_info(index, index)
         found = {0: x}

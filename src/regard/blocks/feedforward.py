@@ -1,4 +1,4 @@
-"""The feed-forward half of a block: every token on its own, through a wider layer and back.
+"""Feed-forward layers: each token on its own, through a wider layer and back.
 
 plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT), GELU by a tanh (GPT), SiLU
 gated    W_down (a(W_gate x) * W_up x)       Shazeer: GLU Variants Improve Transformer. 2020. arXiv:2002.05202
@@ -18,7 +18,7 @@ from regard.core.validation import Fraction
 
 
 class FeedForward(nn.Module):
-    """Up, activation, down."""
+    """Linear, activation, linear."""
 
     activation: ClassVar[Callable[..., Tensor]]
 
@@ -29,44 +29,42 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
-        """Each token on its own."""
         out: Tensor = self.down(self.drop(type(self).activation(self.up(x))))
         return out
 
 
 class GatedFeedForward(FeedForward):
-    """The same, with a second product that opens and closes the first."""
+    """A feed-forward whose hidden units are multiplied by a gate."""
 
     def __init__(self, width: int, hidden: int, dropout: Fraction = 0.0, bias: bool = True) -> None:
         super().__init__(width, hidden, dropout, bias)
         self.gate = nn.Linear(width, hidden, bias=bias)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
-        """Each token on its own."""
         out: Tensor = self.down(self.drop(type(self).activation(self.gate(x)) * self.up(x)))
         return out
 
 
 class ReluFeedForward(FeedForward):
-    """The original."""
+    """ReLU, as in the first Transformer."""
 
     activation = staticmethod(F.relu)
 
 
 class GeluFeedForward(FeedForward):
-    """BERT's."""
+    """GELU, as in BERT."""
 
     activation = staticmethod(F.gelu)
 
 
 class TanhGeluFeedForward(FeedForward):
-    """GPT's: x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))), what GELU was computed by before it had a kernel."""
+    """The tanh approximation of GELU, as in GPT: x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
 
     activation = staticmethod(partial(F.gelu, approximate="tanh"))
 
 
 class SiluFeedForward(FeedForward):
-    """Marian's "swish"."""
+    """SiLU ("swish"), as in Marian."""
 
     activation = staticmethod(F.silu)
 
@@ -84,7 +82,7 @@ class GatedGeluFeedForward(GatedFeedForward):
 
 
 class GatedTanhGeluFeedForward(GatedFeedForward):
-    """GEGLU with GPT's form of GELU: T5 v1.1's."""
+    """GEGLU with the tanh approximation of GELU, as in T5 v1.1."""
 
     activation = staticmethod(partial(F.gelu, approximate="tanh"))
 

@@ -1,11 +1,11 @@
-"""Hybrid stem: a ResNet reads the image, a Vision Transformer reads the ResNet's grid.
+"""Hybrid stem: a ResNet whose grid is the input of a Vision Transformer.
 
     stem        7 x 7 with stride 2, a pool with stride 2, then stages of bottlenecks, each on half the grid of the last
     tokens      patches of that grid, mostly of 1 x 1, through one linear map
 
-It is the ResNet of Big Transfer: norms by groups of channels instead of by batches, and convolutions whose weights are
-standardised, w ← (w - mean) / deviation for each channel that they make. Zeros stand around an image so that every
-stride divides its rows and columns, more of them below and at the right ("same").
+It is the ResNet of Big Transfer: group norm instead of batch norm, and convolutions with standardised weights,
+w ← (w - mean) / deviation for each output channel. Images are zero-padded so that every stride divides their rows and
+columns, more below and at the right ("same").
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929; Steiner et al.: How to train your ViT?
 2021. arXiv:2106.10270; Kolesnikov et al.: Big Transfer. ECCV 2020. arXiv:1912.11370; Qiao, Wang, Liu, Shen, Yuille:
@@ -29,9 +29,9 @@ GROUPS = 32
 
 
 class HybridStem(nn.Module):
-    """Images in, a grid of tokens out, B Y X C; `layers` are the bottlenecks of each stage, `base` is their width."""
+    """Map images to a grid of tokens B Y X C; `layers` counts the bottlenecks of each stage, `base` is their width."""
 
-    exact_geometry = False  # a token has seen far more pixels than those it stands for
+    exact_geometry = False  # the receptive field of a token is larger than its cell
 
     def __init__(
         self, channels: int, width: int, patch: Size = 1, layers: Sequence[int] = (3, 4, 9), base: int = 64
@@ -45,40 +45,39 @@ class HybridStem(nn.Module):
         self.embed = nn.Conv2d(wide, width, self.patch, self.patch)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
-        """One token for every `stride` pixels."""
+        """Return one token for every `stride` pixels."""
         check_images(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.norm(self.conv(x)))
-        x = F.max_pool2d(_pad_same(x, 3, 2), 3, 2)  # after a ReLU nothing is below the zeros of the padding
+        x = F.max_pool2d(_pad_same(x, 3, 2), 3, 2)  # after a ReLU, zero padding is the minimum
         for stage in self.stages:
             x = stage(x)
         tokens: Tensor = self.embed(pad_to_stride(x, self.patch))
         return tokens.permute(0, 2, 3, 1)
 
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
-        """The pixels that every token stands for; around them it has seen more."""
+        """Return the pixels of each token's cell; its receptive field is larger."""
         return pixel_slots(images, self.stride)
 
 
 def stem_stride(layers: Sequence[int]) -> int:
-    """Pixels from one cell of the last stage to the next: the first stage has every fourth, each further one half."""
+    """Return the stride of the last stage in pixels: 4 in the first, doubled in each next."""
     return int(4 * 2 ** max(0, len(layers) - 1))
 
 
 class StdConv2d(nn.Conv2d):
-    """A convolution whose weights are standardised, with as much padding as its stride needs."""
+    """A convolution with standardised weights and "same" padding."""
 
     eps = 1e-8
 
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        """Rows and columns divided by the stride, rounded up."""
         variance, mean = torch.var_mean(self.weight, (1, 2, 3), correction=0, keepdim=True)
         weight = (self.weight - mean) * torch.rsqrt(variance + self.eps)
         return F.conv2d(_pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
 
 
 def _pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
-    """Zeros around a picture, so that a kernel fits once for every stride; an odd one stands below or at the right."""
+    """Pad an image with zeros so that a kernel fits once for every stride; an odd zero goes below or to the right."""
     missing = [max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[:1:-1]]  # columns, rows
     sides = [side for n in missing for side in (n // 2, n - n // 2)]
     return F.pad(x, sides) if any(sides) else x

@@ -4,16 +4,16 @@
     experts    p = softmax(W_r x)      y = Σ_{e in top k of p} (p_e / Σ_top p) f_e(x)        E of them, k for each token
 
 The parameters grow with E, the work with k. Tokens are sorted by expert, so that each expert sees its tokens in one
-product; then they go back to their places. Which experts a token gets depends on that token alone, so a batch equals
-its singles, and no token is dropped: each expert takes as many as come. With `capacity` c, in training alone, it takes
-at most c k T / E of T tokens, in their order; what is beyond goes around it on the residual path.
+product; then their order is restored. Which experts a token gets depends on that token alone, so a batch equals
+its singles, and no token is dropped: each expert takes as many as come. With `capacity_factor` c, in training only, it
+takes at most c k T / E of T tokens, in their order; the others take the residual path only.
 
 A router left to itself sends everything to the experts that are ahead. Against that, every forward pass adds a loss
 named "balance" to its layer state, a mean over tokens, which the task weighs (language_modeling.Config.balance), and
 publishes "expert_load", the share f_e of the choices that each expert got:
 
-    balance    E Σ_e f_e P_e                P_e: mean of p_e; 1 if all experts are chosen equally often z          mean
-    (log Σ_e exp (W_r x)_e)²           keeps the router's logits small; `z_loss` is its weight beside balance
+    balance    E Σ_e f_e P_e                          P_e: mean of p_e; 1 if all experts are chosen equally often
+    z          mean (log Σ_e exp (W_r x)_e)²          keeps the router's logits small; added with weight `z_loss`
 
 Three implementations, equal in value and gradient: "grouped" (one kernel for all groups: used on a GPU in bfloat16),
 "loop" (one product after the other over experts: used on a CPU), "dense" (every expert sees every token: the
@@ -46,22 +46,23 @@ Product = Callable[[Tensor, "GroupedLinear"], Tensor]
 
 
 class GroupedLinear(nn.Module):
-    """The same linear map E times over, each with weights of its own."""
+    """E linear maps of the same shape, each with weights of its own."""
 
     def __init__(self, experts: int, inputs: int, outputs: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(experts * outputs)) if bias else None  # flat: it is no matrix
+        self.bias = (
+            nn.Parameter(torch.empty(experts * outputs)) if bias else None
+        )  # flat, so that it gets no weight decay
         for part in (self.weight, self.bias):
-            if part is not None:  # as nn.Linear begins
+            if part is not None:  # as nn.Linear
                 nn.init.uniform_(part, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
     def biases(self) -> Float[Tensor, "E O"] | None:
-        """The bias of each, where there are any."""
+        """Return the biases of each expert, or None."""
         return None if self.bias is None else self.bias.view(len(self.weight), -1)
 
     def extra_repr(self) -> str:
-        """Its sizes."""
         experts, outputs, inputs = self.weight.shape
         return f"{experts} x ({inputs} -> {outputs}), bias={self.bias is not None}"
 
@@ -85,16 +86,12 @@ class MixtureOfExperts(nn.Module):
     ) -> None:
         super().__init__()
         if not 1 <= top_k <= num_experts:
-            raise BadInput(
-                f"top_k={top_k} of num_experts={num_experts} experts: a token goes to at least one and at most all of them"
-            )
+            raise BadInput(f"top_k must be from 1 to num_experts={num_experts}, got {top_k}")
         if capacity_factor is not None and capacity_factor <= 0:
-            raise BadInput(
-                f"capacity_factor={capacity_factor}: an expert that takes nothing learns nothing; None drops no token"
-            )
+            raise BadInput(f"capacity_factor must be above 0, got {capacity_factor}; None drops no token")
         kind = resolve(FEEDFORWARDS, expert, "feed-forward")
         if not issubclass(kind, FeedForward):
-            raise Unsupported(f"an expert is a plain or gated feed-forward, not '{expert}'")
+            raise Unsupported(f"expert must be a plain or gated feed-forward, not '{expert}'")
         self.num_experts, self.top_k, self.capacity_factor, self.z_loss, self.implementation = (
             num_experts,
             top_k,
@@ -148,7 +145,7 @@ class MixtureOfExperts(nn.Module):
 
     @property
     def unused_parameters(self) -> int:
-        """Parameters that a token does not use."""
+        """Number of parameters that a token does not use."""
         parts = [p for p in (self.up, self.gate, self.down) if p is not None]
         return (
             sum(p.numel() for part in parts for p in part.parameters())
@@ -156,10 +153,10 @@ class MixtureOfExperts(nn.Module):
             * (self.num_experts - self.top_k)
         )
 
-    # -- the forms -----------------------------------------------------------------------------------------------------
+    # -- implementations -----------------------------------------------------------------------------------------------
 
     def _sorted(self, tokens: Tensor, weights: Tensor, chosen: Tensor, counts: Tensor) -> Tensor:
-        """Tokens in the order of their experts, through them, and back to their places."""
+        """Sort tokens by expert, apply the experts, and restore the order."""
         order = chosen.flatten().argsort(stable=True)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         owner = chosen.flatten()[order]  # R, ascending
@@ -173,19 +170,20 @@ class MixtureOfExperts(nn.Module):
         return (out * weights[..., None].to(out.dtype)).sum(1).to(tokens.dtype)
 
     def _dense(self, tokens: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        """Every expert sees every token; those that were not chosen weigh nothing."""
-        wanted = weights.new_zeros(len(tokens), self.num_experts).scatter(1, chosen, weights)  # T E
+        """Apply every expert to every token; experts that were not chosen have weight zero."""
+        full = weights.new_zeros(len(tokens), self.num_experts).scatter(1, chosen, weights)  # T E
         out = self._expert(tokens.expand(self.num_experts, *tokens.shape), _batched_product)
-        return torch.einsum("etc,te->tc", out, wanted.to(out.dtype)).to(tokens.dtype)
+        return torch.einsum("etc,te->tc", out, full.to(out.dtype)).to(tokens.dtype)
 
     def _expert(self, rows: Tensor, product: Product) -> Tensor:
-        """A feed-forward, whichever way its products are taken."""
+        """Apply the feed-forward of the experts, with any form of the product."""
         up = product(rows, self.up)
         hidden = self.activation(up) if self.gate is None else self.activation(product(rows, self.gate)) * up
         return product(self.drop(hidden), self.down)
 
     def _uses_grouped_mm(self, tokens: Tensor) -> bool:
-        """Whether one kernel takes all groups: on a GPU of 2022 or later, in bfloat16, rows of whole 16 bytes."""
+        """Whether to use one kernel for all groups: on a GPU of 2022 or later, in bfloat16, rows aligned to 16 bytes. x
+        x"""
         if self.implementation != "auto":
             return self.implementation == "grouped"
         if not tokens.is_cuda or _compute_dtype(tokens) != torch.bfloat16 or not hasattr(F, "grouped_mm"):
@@ -194,12 +192,12 @@ class MixtureOfExperts(nn.Module):
         return whole and torch.cuda.get_device_capability(tokens.device) >= (9, 0)
 
     def group_sizes(self, counts: Int[Tensor, " E"], rows: int) -> list[int]:
-        """How many of the sorted rows each expert gets, known to the host."""
+        """Return the number of sorted rows of each expert, on the host."""
         return _to_list(counts)
 
 
 class _GroupedProduct:
-    """All groups in one kernel: rows up to ends[e] belong to expert e."""
+    """All experts in one kernel: rows up to ends[e] belong to expert e."""
 
     def __init__(self, counts: Tensor, owner: Tensor) -> None:
         self.ends, self.owner = counts.cumsum(0).to(torch.int32), owner
@@ -211,7 +209,7 @@ class _GroupedProduct:
 
 
 class _LoopProduct:
-    """One expert after the other, each with its rows."""
+    """One expert after the other."""
 
     def __init__(self, group_sizes: list[int]) -> None:
         self.group_sizes = group_sizes
@@ -224,13 +222,13 @@ class _LoopProduct:
 
 
 def _batched_product(rows: Tensor, part: GroupedLinear) -> Tensor:
-    """Rows E T C, each expert with its own."""
+    """Rows E T C, one batch for each expert."""
     out, biases = rows @ part.weight.mT, part.biases()
     return out if biases is None else out + biases[:, None]
 
 
 def _within_capacity(mine: Tensor, most: int) -> Tensor:
-    """Which choices (T K of E) are among the first so many of their expert; first choices come before second ones."""
+    """Return which choices (T K of E) are among the first `most` of their expert; first choices come before second."""
     ranked = mine.transpose(0, 1).flatten(0, 1)  # all first choices, then all second ones
     place = (ranked.cumsum(0) * ranked).sum(-1)  # from 1
     return (place <= most).view(mine.shape[1], mine.shape[0]).T
@@ -243,14 +241,11 @@ def _to_list(counts: Tensor) -> list[int]:
 
 
 def _compute_dtype(x: Tensor) -> torch.dtype:
-    """The type of the products."""
+    """Return the dtype of the products."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-# -- what a task asks --------------------------------------------------------------------------------------------------
-
-
 def moe_layers(model: nn.Module) -> list[MixtureOfExperts]:
-    """The mixtures in a model, in order."""
+    """Return the mixtures of a model in order."""
     return [part for part in model.modules() if isinstance(part, MixtureOfExperts)]

@@ -1,23 +1,23 @@
-"""The way around: x plus what a sublayer adds to it, with the norm before the sublayer or after the sum.
+"""Residual connections: x plus a branch, with the norm before the branch or after the sum.
 
 post-norm (2017)    norm(x + drop(f(x)))
-pre-norm            x + drop(f(norm(x)))       Xiong et al. 2020, arXiv:2002.04745
-
-What is added may be scaled by channel, and left out whole for some inputs while training (blocks.paths).
+pre-norm            x + drop(f(norm(x)))                                      Xiong et al. 2020, arXiv:2002.04745
+drop path           x + m f(x) / (1 - p),  m ∈ {0, 1} drawn for each input    Huang et al. 2016, arXiv:1603.09382
+layer scale         x + γ ⊙ f(x),  γ learned from a small start               Touvron et al. 2021, arXiv:2103.17239
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
-from regard.blocks.drop_path import DropPath
-from regard.core.shapes import Tensor
+from regard.core.shapes import Float, Tensor
 
 
 class ResidualBlock(nn.Module):
-    """What a block's sublayers have in common: where the norm stands, and dropout. Subclassed by the blocks."""
+    """Base class of blocks: where the norm stands, dropout, and drop path."""
 
     def __init__(self, pre_norm: bool, dropout: float, drop_path: float = 0.0) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
     def residual(
         self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor], scale: nn.Module | None = None
     ) -> Tensor:
-        """One sublayer with its residual path."""
+        """Apply one sublayer with its residual connection."""
         if self.pre_norm:
             return x + self._branch(f(norm(x)), scale)
         out: Tensor = norm(x + self._branch(f(x), scale))
@@ -38,3 +38,36 @@ class ResidualBlock(nn.Module):
         branch = self.drop(branch)
         branch = branch if scale is None else scale(branch)
         return branch if self.path is None else self.path(branch)
+
+
+class DropPath(nn.Module):
+    """Drop the whole branch for some inputs of a batch in training, and scale the others to keep the mean."""
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Float[Tensor, "B *any"]) -> Float[Tensor, "B *any"]:
+        if not self.training or self.p == 0.0:
+            return x
+        keep = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.p)
+        return x * (keep / (1 - self.p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p:.3g}"
+
+
+class LayerScale(nn.Module):
+    """One learned factor for each channel."""
+
+    def __init__(self, width: int, start: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((width,), start))
+
+    def forward(self, x: Float[Tensor, "*any C"]) -> Float[Tensor, "*any C"]:
+        return x * self.gamma
+
+
+def drop_path_rates(drop_path: float, layers: int) -> list[float]:
+    """Return the rate of each layer, rising evenly from 0 to `drop_path`."""
+    return [drop_path * i / max(layers - 1, 1) for i in range(layers)]

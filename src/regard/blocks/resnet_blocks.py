@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import nn
 
-from regard.blocks.drop_path import DropPath
+from regard.blocks.residual import DropPath
 from regard.core.shapes import Float, Tensor
 
 ConvFactory = Callable[[int, int, int, int], nn.Module]  # channels in and out, kernel, stride

@@ -1,18 +1,18 @@
-"""Recurrence: networks that read a padded batch in one direction or in both, and cells that go one step further.
+"""Recurrent networks: encoders that read a padded batch in one or both directions, and cells that step.
 
     rnn     s' = tanh(x + U s)
     gru     r, z = σ(x + U s)        n = tanh(x + r ∘ U s)        s' = (1 - z) ∘ n + z ∘ s
     lstm    i, f, o = σ(x + U s)     g = tanh(x + U s)            c' = f ∘ c + i ∘ g        s' = o ∘ tanh(c')
 
-x is what comes from the input, and each gate has rows of its own in it and in U. The units are PyTorch's, in its order
-of gates: the reset gate r acts on the product U s and not on s itself.
+x is the part of the gates that comes from the input. Cells and order of gates are PyTorch's: the reset gate r acts on
+the product U s, not on s itself.
 
-    Reader     a whole input at once: stacked, in one direction or both, padding changes nothing
-    Onward     a whole output at once where it is known, or one step of every beam: stacked, forwards
-    Cells      one step of every beam, where part of the input depends on the state: stacked
+    RecurrentEncoder   a whole input at once: stacked, in one direction or both, padding changes nothing
+    StackedRNN         a whole target at once, or one step of every beam: stacked, forwards
+    RNNCellStack       one step of every beam, where part of the input depends on the state: stacked
 
-What Onward and Cells carry from step to step has one form: for every layer a tuple of tensors B K F, the state s first
-(an LSTM's c after it), so that beams are picked by the first two axes.
+The state of a decoder is a tuple for every layer of tensors B K F, the state s first (then an LSTM's c), so that beams
+are selected by the first two axes.
 
 Elman: Finding Structure in Time. 1990. Hochreiter, Schmidhuber: Long Short-Term Memory. 1997. Cho et al.: Learning
 Phrase Representations using RNN Encoder-Decoder. EMNLP 2014. arXiv:1406.1078
@@ -37,15 +37,15 @@ from regard.core.validation import Fraction
 
 States = Any  # for every layer its parts: tuple[tuple[Tensor, ...], ...]
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- encoders ----------------------------------------------------------------------------------------------------------
 
 
 class RecurrentEncoder(nn.Module):
-    """Layers of recurrent networks that read each sequence forwards and, with two directions, backwards as well.
+    """Stacked recurrent layers that read each sequence forwards and, with two directions, backwards as well.
 
-    The way back runs forwards over sequences that were turned round within their own lengths. So it begins at the last
-    real token, padding changes nothing, and no length has to leave the device, as it would for packed sequences. Equal
-    to PyTorch's network of as many layers and directions over a packed sequence.
+    The backward direction runs over sequences reversed within their own lengths. So it begins at the last real token,
+    padding changes nothing, and no length has to leave the device, as it would for packed sequences. Equal to PyTorch's
+    network of as many layers and directions over a packed sequence.
     """
 
     cell: ClassVar[str]
@@ -53,9 +53,9 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, width: int, hidden: int, layers: int = 1, directions: int = 2, dropout: Fraction = 0.0) -> None:
         super().__init__()
         if directions not in (1, 2):
-            raise RegardError(f"a sequence is read in 1 or 2 directions, not {directions}")
+            raise RegardError(f"directions must be 1 or 2, got {directions}")
         unit = cell_class(self.cell)
-        self.hidden, self.width = hidden, directions * hidden  # the latter is that of what comes out
+        self.hidden, self.width = hidden, directions * hidden  # the latter is the output width
         inner = [width, *[self.width] * (layers - 1)]
         self.forward_layers = nn.ModuleList(unit.network(size, hidden, batch_first=True) for size in inner)
         both = inner if directions == 2 else []
@@ -65,29 +65,29 @@ class RecurrentEncoder(nn.Module):
             init_rnn(part)
 
     def forward(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N both"]:
-        """The states of the last layer, forwards first; padding gives zeros."""
-        turn = None if lengths is None else reverse_index(x.shape[1], lengths, x.device)
+        """Return the states of the last layer, forwards first; zeros at padding."""
+        order = None if lengths is None else reverse_index(x.shape[1], lengths, x.device)
         for depth, forth in enumerate(self.forward_layers):
             x = self.drop(x) if depth else x
             states = run_rnn(forth, x)
             if len(self.backward_layers):
                 states = torch.cat(
-                    [states, reverse_padded(run_rnn(self.backward_layers[depth], reverse_padded(x, turn)), turn)], -1
+                    [states, reverse_padded(run_rnn(self.backward_layers[depth], reverse_padded(x, order)), order)], -1
                 )
             x = states
         return x if lengths is None else x * _length_mask(x, lengths)
 
     def step(self, x: Float[Tensor, "B K C"], states: States) -> States:
-        """The states after one more step, of a reader of one direction."""
+        """Return the states after one more token; only for one direction."""
         if len(self.backward_layers):
-            raise RegardError("a network that reads backwards too must have heard all: take directions=1")
+            raise RegardError("a bidirectional encoder needs the whole input and cannot step; use directions=1")
         weights: list[list[Tensor]] = [network.all_weights[0] for network in self.forward_layers]  # type: ignore[index, misc]
         return step_layers(cell_class(self.cell), weights, x, states)
 
     def final_states(
         self, states: Float[Tensor, "B N both"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B D F"]:
-        """The state in which each direction ended: forwards at the last real token, backwards at the first."""
+        """Return the last state of each direction: forwards at the last real token, backwards at the first."""
         each = states.unflatten(-1, (-1, self.hidden))  # B N D F
         if not states.shape[1]:
             return each.sum(1)
@@ -116,38 +116,37 @@ class GRUEncoder(RecurrentEncoder):
 
 
 class IdentityEncoder(nn.Module):
-    """No recurrence: the vectors of the tokens themselves are what is read, each without its neighbours."""
+    """No recurrence: return the token vectors themselves."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.hidden = self.width = width
 
     def forward(self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B N C"]:
-        """As they come; padding gives zeros."""
         return x if lengths is None else x * _length_mask(x, lengths)
 
     def final_states(
         self, states: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B 1 C"]:
-        """Their mean: there is no last state."""
+        """Return the mean of the vectors, since there is no last state."""
         count = states.new_tensor(states.shape[1]) if lengths is None else lengths[:, None, None]
         return states.sum(1, keepdim=True) / count.clamp(min=1)
 
 
 def reverse_index(n: int, lengths: Int[Tensor, " B"], device: torch.device) -> Int[Tensor, "B N"]:
-    """For each place the one it changes with when a row is turned round within its length; its own inverse."""
+    """Return the index that reverses each row within its length; it is its own inverse."""
     place = torch.arange(n, device=device)
     return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
 
 
-def reverse_padded(x: Float[Tensor, "B N C"], turn: Int[Tensor, "B N"] | None) -> Float[Tensor, "B N C"]:
-    """Every row the other way round; done twice, as it was."""
-    return x.flip(1) if turn is None else x.gather(1, turn[..., None].expand_as(x))
+def reverse_padded(x: Float[Tensor, "B N C"], order: Int[Tensor, "B N"] | None) -> Float[Tensor, "B N C"]:
+    """Reverse every row within its length, by the index of `reverse_index` (None: the whole row)."""
+    return x.flip(1) if order is None else x.gather(1, order[..., None].expand_as(x))
 
 
 @disable_compile
 def run_rnn(network: Any, x: Tensor, first: Any = None) -> Tensor:
-    """All states of an nn.RNNBase. Not under autocast: in half precision small gradients would vanish."""
+    """Return all states of an nn.RNNBase, without autocast: in half precision small gradients would vanish."""
     if not x.shape[1]:
         return x.new_zeros(*x.shape[:2], network.hidden_size)
     with torch.autocast(x.device.type, enabled=False):
@@ -156,19 +155,19 @@ def run_rnn(network: Any, x: Tensor, first: Any = None) -> Tensor:
 
 
 def undecorated(method: Any) -> Callable[..., Any]:
-    """A method without what keeps a compiler out of it (`disable_compile`). An exported program has no Python to go
-    back to: there a loop is written out, for as many steps as the example has."""
+    """Return a method without its `disable_compile`: an exported program cannot go back to Python, so there a loop is
+    unrolled for as many steps as the example has."""
     return partial(unwrap(method.__func__), method.__self__)
 
 
 def step_layers(
     unit: type[RNNCellBase], weights: Sequence[Sequence[Tensor]], x: Float[Tensor, "B K C"], states: States
 ) -> States:
-    """The states of stacked layers after one more step, by the weights of PyTorch's networks."""
+    """Return the states of stacked layers after one more step, computed with the weights of PyTorch's networks."""
     moved = []
     for (inputs, recurrent, *biases), state in zip(weights, states, strict=True):
-        given = nn.functional.linear(x, inputs, biases[0])
-        moved.append(unit.next_state(given, nn.functional.linear(state[0], recurrent, biases[1]), state))
+        gates = nn.functional.linear(x, inputs, biases[0])
+        moved.append(unit.next_state(gates, nn.functional.linear(state[0], recurrent, biases[1]), state))
         x = moved[-1][0]
     return tuple(moved)
 
@@ -177,11 +176,11 @@ def _length_mask(x: Tensor, lengths: Tensor) -> Tensor:
     return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# -- decoders ----------------------------------------------------------------------------------------------------------
 
 
 class StackedRNN(nn.Module):
-    """Stacked layers that go forwards: over a whole sequence in one fused call, or one step of every beam."""
+    """Stacked forward layers: over a whole sequence in one fused call, or one step of every beam."""
 
     def __init__(self, cell: str, width: int, hidden: int, layers: int = 1, dropout: Fraction = 0.0) -> None:
         super().__init__()
@@ -192,18 +191,20 @@ class StackedRNN(nn.Module):
         init_rnn(self.network)
 
     def forward(self, x: Float[Tensor, "B T C"], states: States) -> Float[Tensor, "B T F"]:
-        """The states of the last layer at all times; before them stands one beam of an input."""
+        """Return the states of the last layer at all steps; `states` are those of one beam of each input."""
         parts = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]  # each L B F
         return run_rnn(self.network, x, parts[0] if len(parts) == 1 else tuple(parts))
 
     def step(self, x: Float[Tensor, "B K C"], states: States) -> States:
-        """The states after one more step."""
+        """Return the states after one more step."""
         return step_layers(self.unit, self.network.all_weights, x, states)
 
 
 class RNNCellStack(nn.Module):
-    """Stacked cells, the first of them over two inputs: one known for all times beforehand, one that depends on the
-    state. `describe_labels` is that part of its gates which can be taken for a whole sequence at once."""
+    """Stacked cells, the first over two inputs: one known beforehand for all steps, one that depends on the state.
+
+    `input_gates` computes the part of its gates that comes from the first, for a whole sequence at once.
+    """
 
     def __init__(
         self, cell: str, input_width: int, width: int, hidden: int, layers: int = 1, dropout: Fraction = 0.0
@@ -215,7 +216,7 @@ class RNNCellStack(nn.Module):
         self.drop = nn.Dropout(dropout)  # between layers
 
     def input_gates(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T gates"]:
-        """What can be taken at once."""
+        """Return the part of the gates that comes from the known input."""
         first = self.cells[0]
         assert isinstance(first, RNNCellBase)
         assert first.input_gates is not None
@@ -224,7 +225,7 @@ class RNNCellStack(nn.Module):
     def forward(
         self, input_gates: Float[Tensor, "B K gates"], context_gates: Float[Tensor, "B K C"], states: States
     ) -> States:
-        """The states after one more step."""
+        """Return the states after one more step."""
         moved = [self.cells[0](input_gates, context_gates, states[0])]
         for cell, state in zip(self.cells[1:], states[1:], strict=True):
             moved.append(cell(None, self.drop(moved[-1][0]), state))
@@ -232,7 +233,7 @@ class RNNCellStack(nn.Module):
 
 
 class InitialState(nn.Module):
-    """The first states of all layers, out of a vector: tanh of a linear map, as in the first decoders."""
+    """The initial states of all layers from a vector: tanh of a linear map."""
 
     def __init__(self, cell: str, width: int, hidden: int, layers: int = 1) -> None:
         super().__init__()
@@ -242,7 +243,7 @@ class InitialState(nn.Module):
         nn.init.zeros_(self.map.bias)
 
     def forward(self, x: Float[Tensor, "B C"]) -> States:
-        """One beam of every input. Not narrowed by autocast: what is carried from step to step stays as it was."""
+        """Return the states of one beam of every input, in the dtype of the weights under autocast too."""
         made = torch.tanh(self.map(x)).to(self.map.weight.dtype)[:, None]
         parts = made.chunk(self.layers * self.parts, -1)
         return tuple(parts[at : at + self.parts] for at in range(0, len(parts), self.parts))
@@ -252,12 +253,12 @@ class InitialState(nn.Module):
 
 
 class RNNCellBase(nn.Module):
-    """A recurrent cell over two inputs: one known for all times beforehand (of width 0: none), one that depends on the
-    state. Equal to PyTorch's cell over the two inputs side by side."""
+    """A recurrent cell over two inputs: one known beforehand for all steps (of width 0: none), one that depends on the
+    state. Equal to PyTorch's cell over the two inputs concatenated."""
 
     gates: ClassVar[int]
-    parts: ClassVar[int] = 1  # tensors that are carried on
-    network: ClassVar[Callable[..., nn.RNNBase]]  # the same over whole sequences
+    parts: ClassVar[int] = 1  # tensors of its state
+    network: ClassVar[Callable[..., nn.RNNBase]]  # PyTorch's network of such cells
 
     def __init__(self, input_width: int, width: int, hidden: int) -> None:
         super().__init__()
@@ -277,7 +278,6 @@ class RNNCellBase(nn.Module):
         context_gates: Float[Tensor, "B K C"],
         state: tuple[Tensor, ...],
     ) -> tuple[Tensor, ...]:
-        """The next state."""
         inputs = (
             self.context_gates(context_gates)
             if input_gates is None
@@ -287,12 +287,12 @@ class RNNCellBase(nn.Module):
 
     @staticmethod
     def next_state(inputs: Tensor, own: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The next state, from what comes of the inputs and what comes of the state itself."""
+        """Return the next state from the gates' parts that come from the inputs and from the state."""
         raise NotImplementedError
 
 
 def cell_class(name: str) -> type[RNNCellBase]:
-    """The kind of cell that has this name."""
+    """Return the cell class of this name."""
     return resolve(CELLS, name, "cell")
 
 
@@ -303,7 +303,6 @@ class RNNCell(RNNCellBase):
 
     @staticmethod
     def next_state(inputs: Tensor, own: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Both, squashed."""
         return (torch.tanh(inputs + own),)
 
 
@@ -314,7 +313,6 @@ class GRUCell(RNNCellBase):
 
     @staticmethod
     def next_state(inputs: Tensor, own: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Between the old state and a new one."""
         sizes = [2 * state[0].shape[-1], state[0].shape[-1]]
         input_gates, input_new = inputs.split(sizes, -1)
         own_gates, own_new = own.split(sizes, -1)
@@ -330,7 +328,6 @@ class LSTMCell(RNNCellBase):
 
     @staticmethod
     def next_state(inputs: Tensor, own: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Some of the old content, some of the new, and of both what is to be shown."""
         write, keep, new, show = (inputs + own).chunk(4, -1)
         content = torch.sigmoid(keep) * state[1] + torch.sigmoid(write) * torch.tanh(new)
         return torch.sigmoid(show) * torch.tanh(content), content
@@ -340,7 +337,7 @@ _INPUTS, _STATES = nn.init.xavier_uniform_, nn.init.orthogonal_
 
 
 def init_rnn(network: nn.RNNBase) -> None:
-    """Fresh weights for one of PyTorch's networks."""
+    """Initialise the weights of one of PyTorch's networks."""
     for inputs, states, *biases in network.all_weights:
         gates = inputs.shape[0] // network.hidden_size
         init_gates(inputs, gates, _INPUTS)
@@ -350,7 +347,7 @@ def init_rnn(network: nn.RNNBase) -> None:
 
 
 def init_gates(weight: Tensor, gates: int, fill: Callable[[Tensor], Tensor]) -> None:
-    """Fresh gates, each by itself: Xavier for what comes from the input, orthogonal for what comes from the state."""
+    """Initialise each gate by itself: Xavier for inputs, orthogonal for states."""
     with torch.no_grad():
         for gate in weight.chunk(gates):
             fill(gate)

@@ -1,14 +1,14 @@
-"""The aligned decoder: before each token it writes, it looks from its state over a memory for where to read.
+"""Recurrent decoder with an aligner: before each token it attends from its state to a memory.
 
     w_t, r_t = align(s_{t-1}, memory, r_{t-1})        c_t = Σ_m w_{t,m} h_m
     s_t      = cell([y_{t-1}; c_t], s_{t-1})          logits_t = V maxout(R [s_t; c_t; y_{t-1}])
 
-The aligner, the cell and the number of layers are parts. What does not depend on the state is not in the loop: keys are
-taken once for each input, the words' part of the gates and the whole output once for each target. With several layers,
-the top one looks and the bottom one reads. The beams of an input are queries of one memory and never copy it.
+The aligner, the cell and the number of layers are parts. What does not depend on the state is computed outside the
+loop: keys once for each input, the tokens' part of the gates and the whole output once for each target. With several
+layers, the top one attends and the bottom one reads the context. The beams of an input are queries of one memory.
 
-With `own`, training is by scheduled sampling: where it is True, the decoder reads a word that it has drawn from its own
-last output instead of the target's (Bengio, Vinyals, Jaitly, Shazeer 2015, arXiv:1506.03099).
+With `sampling_mask`, training is by scheduled sampling: where it is True, the decoder reads a token sampled from its
+own last output instead of the target's (Bengio, Vinyals, Jaitly, Shazeer 2015, arXiv:1506.03099).
 
 Bahdanau, Cho, Bengio: Neural Machine Translation by Jointly Learning to Align and Translate. ICLR 2015. arXiv:1409.0473
 """
@@ -38,14 +38,13 @@ from regard.core.spec import build_part
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What an input left to look at; its beams share it."""
+    """The encoded input; its beams share it."""
 
     values: Float[Tensor, "B M C"]
     keys: Float[Tensor, "B M A"]
     mask: Bool[Tensor, "B M"] | None
 
     def select_rows(self, rows: Int[Tensor, " R"]) -> Memory:
-        """Keep these inputs."""
         return Memory(self.values[rows], self.keys[rows], None if self.mask is None else self.mask[rows])
 
 
@@ -53,11 +52,11 @@ class Memory:
 
 
 class RNNDecoder(nn.Module):
-    """A memory and target tokens in, logits of the next token out.
+    """Map a memory and target tokens to logits of the next token.
 
     `width` is that of the embeddings, `hidden` of the cells, `align_width` of the aligner's score (None: as `hidden`),
-    `readout` counts the maxout units before the head (None: as `width`), and `init_width` is that of the vector the
-    first state is made of (None: as `memory_width`).
+    `readout` counts the maxout units before the head (None: as `width`), and `init_width` is that of the vector of
+    which the initial state is made (None: as `memory_width`).
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class RNNDecoder(nn.Module):
     def initial_state(
         self, values: Float[Tensor, "B M C"], mask: Bool[Tensor, "B M"] | None, first: Float[Tensor, "B S"]
     ) -> DecoderState:
-        """Before the first token: what every step looks at, and the first states."""
+        """Return the state before the first token: the memory and the initial states."""
         keys = self.aligner.keys(values)
-        # under autocast: narrow what every step reads, once
+        # under autocast: cast once what every step reads
         return DecoderState(Memory(values.to(keys.dtype), keys, mask), self.start_from(first))
 
     def forward(
@@ -143,7 +142,7 @@ class RNNDecoder(nn.Module):
         return self.cells(input_gates, seen, hidden), seen, aligner_state
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
-        """Logits of the next token of every beam."""
+        """Return the logits of the next token of every beam."""
         words = self.drop(self.embed(tokens))
         hidden, seen, aligner_state = self.attend(
             self.cells.input_gates(words), state.hidden, state.memory, state.aligner_state
@@ -152,7 +151,7 @@ class RNNDecoder(nn.Module):
 
 
 class DeepOutput(nn.Module):
-    """Of what the decoder knows at a time the larger of each pair of units, then a score for every word."""
+    """Maxout over pairs of units, then a linear head."""
 
     def __init__(self, width: int, readout: int, vocab: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -163,27 +162,27 @@ class DeepOutput(nn.Module):
             nn.init.xavier_uniform_(part.weight)
         nn.init.zeros_(self.readout.bias)
 
-    def forward(self, *input_gates: Float[Tensor, "B T _"]) -> Float[Tensor, "B T V"]:
-        """Logits of the next token, from the state, what was seen and the last word side by side."""
-        pairs = self.readout(torch.cat(input_gates, -1)).unflatten(-1, (-1, 2))
+    def forward(self, *inputs: Float[Tensor, "B T _"]) -> Float[Tensor, "B T V"]:
+        """Return logits from the state, the context and the last token, concatenated."""
+        pairs = self.readout(torch.cat(inputs, -1)).unflatten(-1, (-1, 2))
         logits: Tensor = self.head(self.drop(pairs.amax(-1)))
         return logits
 
     def tie_weights(self, table: nn.Embedding) -> None:
-        """One table for what is read and what is written."""
+        """Share the matrix of the head with an embedding."""
         tie_weights(self.head, table)
 
 
 def tie_weights(head: nn.Linear, table: nn.Embedding) -> None:
-    """One table for what is read and what is written."""
+    """Share the matrix of a head with an embedding."""
     if head.in_features != table.embedding_dim:
-        units = f"{head.in_features} and {table.embedding_dim}"
-        raise RegardError(f"a tied head needs readout = width, not {units}; set readout=None")
+        sizes = f"{head.in_features} and {table.embedding_dim}"
+        raise RegardError(f"a tied head needs readout and width to be equal, got {sizes}; set readout=None")
     head.weight = table.weight
 
 
 def make_embedding(vocab: int, width: int, pad: int) -> nn.Embedding:
-    """A fresh table, small enough that every word is about as likely where it is the head too."""
+    """Return an embedding whose initial weights give nearly uniform logits if it is the head too."""
     made = nn.Embedding(vocab, width, padding_idx=pad)
     nn.init.normal_(made.weight, std=width**-0.5)
     with torch.no_grad():
@@ -201,10 +200,11 @@ def scheduled_sampling(
     state: Any,
     sampling_mask: Bool[Tensor, "B T"],
 ) -> Float[Tensor, "B T V"]:
-    """Logits of a target read step by step; where `own`, the token read is drawn from the output before it.
+    """Return the logits of a target read step by step; where `sampling_mask`, the token is sampled from the last
+    output.
 
-    The first token of a target is always its own. No gradient flows through what is drawn; the numbers come from the
-    device's own stream, as dropout's do.
+    The first token is always the target's. No gradient flows through samples; they use the device's random stream, as
+    dropout does.
     """
     logits: list[Tensor] = []
     for read, replaced in zip(target.split(1, dim=1), sampling_mask.split(1, dim=1), strict=True):

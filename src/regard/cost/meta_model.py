@@ -5,8 +5,8 @@
         batch = make_batch(model, InputShape(batch=8, length=1024))
 
 The inputs follow from the argument names of the model's `forward`, so a new model needs nothing here: tokens, source
-and target are token ids, images are pixels, lengths are those of full rows. The loss is cross-entropy as in training: the
-fused one where `forward` takes a loss, else on the logits.
+and target are token ids, images are pixels, lengths are those of full rows. The loss is cross-entropy as in training:
+the fused one where `forward` takes a loss, else on the logits.
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Metric:
         text = f"{shown:,.{self.digits}f}"
         return f"{text} {self.unit}" if unit and self.unit else text
 
-    def best(self, values: Sequence[float]) -> int | None:
+    def best(self, values: Sequence[float] | np.ndarray) -> int | None:
         """Return the index of the best value; None where the metric has no direction."""
         if self.higher_is_better is None or not len(values):
             return None

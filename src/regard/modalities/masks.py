@@ -101,6 +101,8 @@ def encode_runs(pixels: np.ndarray) -> list[int]:
 
 def decode_runs(counts: list[int], height: int, width: int) -> np.ndarray:
     """Return the mask (rows by columns) of run lengths."""
+    if any(count < 0 for count in counts):
+        raise BadInput(f"Run lengths must be at least 0, got {min(counts)}.")
     if sum(counts) != height * width:
         raise BadInput(f"Run lengths add up to {sum(counts):,} pixels; the image has {height * width:,}.")
     values = np.arange(len(counts)) % 2 == 1

@@ -29,9 +29,9 @@ from regard.attention.mask import Mask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS
-from regard.blocks.drop_path import DropPath, drop_path_rates
 from regard.blocks.encoder import Encoder
 from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
+from regard.blocks.residual import DropPath, drop_path_rates
 from regard.core.config import field
 from regard.core.layer_state import LayerState
 from regard.core.positions import PositionInfo

@@ -266,7 +266,8 @@ class GatedLayer(RecurrentLayer):
 
 
 class SoftmaxWeightsLayer(RecurrentLayer):
-    """Step 1: a softmax over all candidates, which still depend on the last state. Its state is h and the candidates."""
+    """Step 1: a softmax over all candidates, which still depend on the last state. Its state is h and the candidates. x
+    x"""
 
     kind = "self"
 

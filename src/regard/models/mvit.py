@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mechanisms import MECHANISMS
-from regard.blocks.drop_path import DropPath, drop_path_rates
+from regard.blocks.residual import DropPath, drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor, pair

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
-from regard.blocks.drop_path import drop_path_rates
+from regard.blocks.residual import drop_path_rates
 from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor

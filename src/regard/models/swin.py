@@ -21,9 +21,9 @@ from typing import Any
 from torch import nn
 
 from regard.attention.window_attention import Padding, WindowAttention
-from regard.blocks.drop_path import drop_path_rates
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
+from regard.blocks.residual import drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Pair, Tensor

@@ -26,9 +26,9 @@ from torch import nn
 
 from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS, STEMS
-from regard.blocks.drop_path import LayerScale, drop_path_rates
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
+from regard.blocks.residual import LayerScale, drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor

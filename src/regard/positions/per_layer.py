@@ -3,8 +3,8 @@
     added        x_n + p_n                         to the tokens, once; every layer must carry it along
     per layer    q_n = W_q (x_n + p_n)             k_m = W_k (x_m + p_m)        v_m = W_v x_m
 
-What is attended by place stays apart from what is mixed. `base` are the positions whose vectors are added. DETR adds sines
-over the image to the encoder's layers and learned object queries to the decoder's.
+What is attended by place stays apart from what is mixed. `base` are the positions whose vectors are added. DETR adds
+sines over the image to the encoder's layers and learned object queries to the decoder's.
 
 Carion, Massa, Synnaeve, Usunier, Kirillov, Zagoruyko: End-to-End Object Detection with Transformers. ECCV 2020.
 arXiv:2005.12872

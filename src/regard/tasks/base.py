@@ -84,14 +84,14 @@ class SplitTask(Stateless, Generic[Part]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return the means of `measure` over a split, and how many examples it has (named by `unit`)."""
+        """Return the means of `measure` over a split, and how many examples it has (by `split_size`)."""
         part: Any = self.dataset(split)
         model.eval()
         device, sums = next(model.parameters()).device, dict[str, float]()
         for batch in part.eval_batches(EVAL_ROWS):
             for name, value in self.measure(model, batch.to(device)).items():
                 sums[name] = sums.get(name, 0.0) + float(value)
-        return {name: value / len(part) for name, value in sums.items()} | {self.unit: len(part)}
+        return {name: value / len(part) for name, value in sums.items()} | {self.split_size: len(part)}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
         """Everything there is to say about a model on one part; nothing is searched for."""

@@ -126,7 +126,7 @@ def find_image_importer(folder: Path) -> str | None:
         return None
     known = [each for each in TIMM_IMAGE_IMPORTERS if name == each or name.startswith(f"{each}_")]
     if not known:
-        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 (with SE too) and the hybrids of both (vit_..._r50_...)"
+        families = "ViT, DeiT, Swin, Swin v2, MViT v2, ResNet-18 to -152 (also with SE) and hybrids (vit_..._r50_...)"
         raise BadInput(f"timm's '{name}' in {folder} is not supported; supported: {families}")
     return TIMM_IMAGE_IMPORTERS[max(known, key=len)]
 

@@ -30,7 +30,7 @@ from torch import nn
 
 import regard
 from regard.core.config import to_dict
-from regard.core.errors import BadInput, RegardError
+from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.shapes import Tensor
 from regard.core.skip_init import skip_init
 from regard.models import MODELS, build
@@ -406,6 +406,11 @@ def _build(config: dict[str, Any], folder: Path) -> nn.Module:
     try:
         with skip_init():
             return build(config["model"], **config["config"]).to(dtype)
+    except UnknownName as error:
+        if config["model"] in MODELS:
+            raise
+        hint = "if a file of yours registers it, name the file in REGARD_PLUGINS"
+        raise UnknownName(f"cannot load {folder}: {error} ({hint})") from None
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # torch's errors for impossible sizes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None

@@ -1,4 +1,4 @@
-"""Aligners: one step at a time, with state, for recurrent decoders. The table of contents."""
+"""Aligners: attention of recurrent decoders, one step at a time, with state. The table of contents."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Bilinear attention ("general"): a learned matrix stands between the state and the memory.
+"""Bilinear attention ("general"): a learned matrix between the state and the memory.
 
     bilinear    e_m = s · W h_m                   O(K M Q)      Q C parameters
     dot         e_m = s · h_m                     W = 1
     additive    e_m = v · tanh(W s + U h_m)       O(K M A)
 
-W h is taken once for each input, so that a step is one product, as cheap as the dot's; and the two may differ in width.
+W h is computed once for each input, so a step is one product, as for the dot product; the two may differ in width.
 
 Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Translation. EMNLP 2015. arXiv:1508.04025
 """
@@ -18,17 +18,15 @@ from regard.core.shapes import Float, Tensor
 
 
 class BilinearAligner(StatelessAligner):
-    """Weights of M places for each of K queries; `query_width` and `memory_width` are those of s and h."""
+    """Bilinear scores; `query_width` and `memory_width` are those of s and h."""
 
     def __init__(self, query_width: int, memory_width: int) -> None:
         super().__init__()
         self.memory = nn.Linear(memory_width, query_width, bias=False)  # W
 
     def keys(self, memory: Float[Tensor, "B M C"]) -> Float[Tensor, "B M Q"]:
-        """W h, once for each input."""
         keys: Tensor = self.memory(memory)
         return keys
 
     def scores(self, query: Float[Tensor, "B K Q"], keys: Float[Tensor, "B M Q"]) -> Float[Tensor, "B K M"]:
-        """s · W h."""
         return query @ keys.mT

@@ -1,12 +1,12 @@
-"""Gumbel-softmax: a hard choice whose gradient is that of a soft one nearby.
+"""Gumbel-softmax: a hard choice with the gradient of a soft one.
 
-    drawn       s = argmax_m (log α_m + g_m),  g_m ~ Gumbel(0, 1)         the same as drawing s from α
-    nearby      y = softmax((log α + g) / τ)                               one-hot as τ -> 0
-    given on    one_hot(s) forwards, ∂y backwards                          "straight through"
+    sampled     s = argmax_m (log α_m + g_m),  g_m ~ Gumbel(0, 1)         the same as sampling s from α
+    relaxed     y = softmax((log α + g) / τ)                               one-hot as τ -> 0
+    output      one_hot(s) forwards, ∂y backwards                          "straight through"
 
-No reward and no baseline are needed: it trains in any task as it is. The price is a bias: what comes back is not the
-gradient of the expected log-likelihood, however many draws are averaged (benchmarks/reinforce.py measures it). A small
-τ has less bias and more variance. In eval mode it takes the likeliest place.
+It needs no reward and no baseline and trains in any task. The price is bias: the gradient is not that of the expected
+log-likelihood, however many samples are averaged (benchmarks/reinforce.py measures it). A small τ has less bias and
+more variance. In eval mode it takes the likeliest position.
 
 Jang, Gu, Poole: Categorical Reparameterization with Gumbel-Softmax. ICLR 2017. arXiv:1611.01144
 """
@@ -24,7 +24,7 @@ from regard.core.validation import Range
 
 
 class GumbelAligner(SamplingAligner):
-    """Draws a place in training and lets the gradient pass through the softened draw."""
+    """Samples a position in training, with the gradient of the relaxed sample."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class GumbelAligner(SamplingAligner):
         super().__init__(query_width, memory_width, width, base)
         if temperature <= 0:
             raise RegardError(
-                f"temperature={temperature} must be above zero; near zero the gradient is wild, 1 is usual"
+                f"temperature must be above 0, got {temperature}; 1 is usual, near 0 gradients have a high variance"
             )
         self.temperature = temperature
 
     def sample(self, probabilities: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M"]:
-        """One-hot in value, the softened draw in gradient; what has no chance is never drawn and gets no gradient."""
+        """Return the sample in value and the relaxed sample in gradient; masked positions get neither."""
         allowed = probabilities > 0
         noise = -torch.empty_like(probabilities).exponential_().log()
         scores = (torch.where(allowed, probabilities, 1.0).log() + noise) / self.temperature
         scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-        near = scores.softmax(-1) * allowed
-        return one_hot(probabilities, scores.argmax(-1)) + (near - near.detach())  # the bracket is zero to the bit
+        relaxed = scores.softmax(-1) * allowed
+        return one_hot(probabilities, scores.argmax(-1)) + (relaxed - relaxed.detach())  # zero to the bit

@@ -1,10 +1,10 @@
-"""Local attention, predictive: the state says where to look, and a bell favours what is close to that.
+"""Local attention, predictive: the state predicts the centre of a window with Gaussian weights around it.
 
     local-p     p_t = (S - 1) σ(v · tanh(W s))     w_m = softmax_D(e)_m exp(-(m - p_t)² / 2 (D/2)²)     O(K (D + A) A)
-    additive    w_m = softmax of the scores of all places                                               O(K M A)
+    additive    w_m = softmax of the scores of all positions                                             O(K M A)
 
-softmax_D is over the places with |m - p_t| <= D, S the number of real places (counted from 0 here, so the centre lies
-between the first and the last). Through the bell the gradient reaches p_t. The bell is not normalised away: a row sums
+softmax_D is over the positions with |m - p_t| <= D, S the number of real positions (counted from 0 here, so the centre
+lies between the first and the last). The gradient reaches p_t through the Gaussian, which is not normalised: a row sums
 to less than one, as in the paper's equation 10. The centre may move either way.
 
 Luong, Pham, Manning: Effective Approaches to Attention-based Neural Machine Translation. EMNLP 2015. arXiv:1508.04025
@@ -23,7 +23,7 @@ from regard.core.shapes import Bool, Float, Tensor
 
 
 class LocalPredictiveAligner(LocalAligner):
-    """Its state is the latest centre, B K, which the next step does not need. `window` is D."""
+    """Predictive local attention; its state is the latest centre, B K, for pictures only. `window` is D."""
 
     normalised = False
 
@@ -41,13 +41,12 @@ class LocalPredictiveAligner(LocalAligner):
         mask: Bool[Tensor, "B M"] | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Where each query looks around the place it asks for; the state is that place."""
         share = torch.sigmoid(upcast(self.position_score(torch.tanh(self.position_hidden(query))).squeeze(-1)))
         centre = last_position(keys, mask).to(share.dtype) * share
         near, places = self.window_weights(query, keys, mask, centre)
-        bell = torch.exp(-0.5 * ((places - centre[..., None]) / (self.window / 2)).square())
-        return scatter_weights(near * bell, places, keys.shape[1]).to(keys.dtype), centre
+        gaussian = torch.exp(-0.5 * ((places - centre[..., None]) / (self.window / 2)).square())
+        return scatter_weights(near * gaussian, places, keys.shape[1]).to(keys.dtype), centre
 
     def centres(self, state: Float[Tensor, "B K"]) -> Float[Tensor, "B K 1"]:
-        """Where each query asked to look, in places counted from 0; for pictures."""
+        """Return the predicted centre, in positions counted from 0; for pictures."""
         return state[..., None]

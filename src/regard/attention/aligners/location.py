@@ -1,14 +1,13 @@
-"""Location-aware attention: what the last step looked at, convolved, joins the score.
+"""Location-aware attention: the last weights, convolved, join the score.
 
     location    e_m = v · tanh(W s + U h_m + V f_m)      f = F * w_{t-1}      O(K M (A L + L R))
     additive    e_m = v · tanh(W s + U h_m)                                   O(K M A)
 
-L learned filters F of R = 2 `radius` + 1 taps pass over the last weights, so that "one place further" can be asked for,
-and two places that sound alike are told apart by where they are. Before the first step nothing was looked at: f = 0.
+L learned filters F of R = 2 `radius` + 1 taps are applied to the last weights, so that the score can prefer "one
+position further" and distinguish positions with similar content. Before the first step f = 0.
 
-For long inputs the paper changes how scores become weights, here `normalizer`: "softmax" is the softmax; "sigmoid",
-σ(e) / Σ σ(e), is its smoothing, where many places may share the weight. `sharpness` multiplies the scores before
-either.
+For long inputs the paper changes how scores become weights, here `normalizer`: "softmax", or the
+smoother "sigmoid", σ(e) / Σ σ(e), where many positions may share the weight. `sharpness` multiplies the scores before.
 
 Chorowski, Bahdanau, Serdyuk, Cho, Bengio: Attention-Based Models for Speech Recognition. NeurIPS 2015. arXiv:1506.07503
 """
@@ -27,12 +26,12 @@ from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Bool, Float, Tensor
 from regard.core.validation import Range
 
-# What the softmax is taken of: log σ(e) in the place of e gives σ(e) / Σ σ(e)
+# applied before the softmax: log σ(e) instead of e gives σ(e) / Σ σ(e)
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"softmax": lambda scores: scores, "sigmoid": F.logsigmoid}
 
 
 class LocationAligner(AdditiveAlignerBase):
-    """Remembers the last weights, B K M. The paper has 10 filters with a reach of 100 frames; words need less."""
+    """Location-aware attention with the last weights as its state, B K M; the paper has 10 filters of radius 100."""
 
     def __init__(
         self,
@@ -46,10 +45,10 @@ class LocationAligner(AdditiveAlignerBase):
     ) -> None:
         super().__init__(query_width, memory_width, width)
         if filters < 1 or radius < 0:
-            raise BadInput(f"location attention needs filters >= 1 and radius >= 0, not {filters} and {radius}")
+            raise BadInput(f"location attention needs filters >= 1 and radius >= 0, got {filters} and {radius}")
         if normalizer not in NORMALIZERS:
             raise UnknownName(
-                f"no way from scores to weights is called '{normalizer}'; {did_you_mean(normalizer, NORMALIZERS)}"
+                f"location attention has no normalizer '{normalizer}'; {did_you_mean(normalizer, NORMALIZERS)}"
             )
         self.normalizer, self.sharpness = normalizer, sharpness
         self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)  # F
@@ -62,17 +61,15 @@ class LocationAligner(AdditiveAlignerBase):
         mask: Bool[Tensor, "B M"] | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "B K M"], Any]:
-        """Where each query looks, knowing where it looked before; the state is these weights."""
         past = None if state is None else self.location(self.convolve(state.to(keys.dtype)))
         scores = NORMALIZERS[self.normalizer](upcast(self.scores(query, keys, past)) * self.sharpness)
         weights = masked_softmax(scores, None if mask is None else mask[:, None])
         return weights.to(keys.dtype), weights
 
     def convolve(self, weights: Float[Tensor, "B K M"]) -> Float[Tensor, "B K M L"]:
-        """What every filter sees around each place."""
+        """Return the output of every filter at each position."""
         seen: Tensor = self.filters(weights.flatten(0, 1)[:, None])
         return seen.unflatten(0, weights.shape[:2]).transpose(-1, -2)
 
     def extra_repr(self) -> str:
-        """What a printed model shows."""
         return f"normalizer={self.normalizer}, sharpness={self.sharpness}"

@@ -1,14 +1,13 @@
-"""Attention in models of other libraries: they have no part of ours to hook, but they call PyTorch's functions.
+"""Attention maps of models of other libraries, which call PyTorch's functions.
 
-    scaled_dot_product_attention     timm, transformers, nn.Transformer, most code of today: q, k, v and the mask are
-                                     there, so the weights are computed beside it, the asked rows only
-    softmax over the last of B H N M     attention written out: the weights are there
+    scaled_dot_product_attention     timm, transformers, nn.Transformer, most recent code: the weights are computed from
+                                     q, k, v and the mask, for the requested rows only
+    softmax over the last of B H N M     attention written out: the weights themselves
 
-A mode of PyTorch sees every such call of the thread; hooks on all modules say whose it is: that of the innermost that
-runs. Where a part of ours runs, it tells for itself. Kernels from elsewhere (flash-attn, xformers) are not seen, and
-compiled code is not (`watch` runs it eagerly). The output stays what it was to the bit, except that nn.Transformer's
-layers and nn.MultiheadAttention leave their shortcut for inference, which differs from their own forward in the last
-digits.
+A TorchFunctionMode sees every such call of the thread; hooks on all modules tell which module runs innermost. Modules
+of this library report for themselves. Other kernels (flash-attn, xformers) and compiled code are not seen (`watch` runs
+compiled models eagerly). The output is unchanged to the bit, except that nn.Transformer's layers and
+nn.MultiheadAttention leave their fast path for inference, which differs from their forward in the last digits.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ from regard.core.positions import Bias
 from regard.core.shapes import Float, Rows, Tensor
 
 SOFTMAX_FUNCTIONS = (F.softmax, torch.softmax, Tensor.softmax)
-CROSS_ATTENTION_NAME = re.compile(
-    r"cross|encoder_att|encdec|multihead_attn|context_att", re.IGNORECASE
-)  # as others name it
+CROSS_ATTENTION_NAME = re.compile(r"cross|encoder_att|encdec|multihead_attn|context_att", re.IGNORECASE)  # usual names
 
 
 def is_external(module: nn.Module) -> bool:
-    """Whether it may attend unknown to us: neither of ours nor one of PyTorch's that only calculates."""
+    """Whether a module may attend through PyTorch's functions: not of this library, nor a plain layer of torch.nn."""
     return isinstance(module, nn.MultiheadAttention) or not type(module).__module__.startswith(("regard.", "torch.nn."))
 
 
 class TorchFunctionObserver(TorchFunctionMode):
-    """Tells an onlooker of every map that is made where no part of ours runs, as long as the block lasts."""
+    """Reports every map computed outside the modules of this library, inside the block."""
 
     def __init__(self, modules: Mapping[str, nn.Module], only: str, observer: AttentionObserver) -> None:
         super().__init__()
         self.modules, self.only, self.observer = modules, only, observer
         self.running: list[str] = []
-        self.heads: int | None = None  # of the nn.MultiheadAttention that runs: it forms B·H N M
+        self.heads: int | None = None  # of the running nn.MultiheadAttention, whose weights are (B H) N M
         self._undo = ExitStack()
 
     def __enter__(self) -> TorchFunctionObserver:
         for path, module in self.modules.items():
-            if isinstance(module, (torch.jit.ScriptModule, nn.Softmax)):  # takes no hooks; what attends holds it
+            if isinstance(
+                module, (torch.jit.ScriptModule, nn.Softmax)
+            ):  # takes no hooks; the module that holds it does
                 continue
             enter, leave = self._hooks(path)
             self._undo.callback(module.register_forward_pre_hook(enter).remove)
@@ -77,7 +76,7 @@ class TorchFunctionObserver(TorchFunctionMode):
         return enter, leave
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by PyTorch for each of its functions; inside, the mode is off."""
+        """Called by PyTorch for each of its functions, with the mode off."""
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self._on_sdpa(func(*args, **kwargs), *args, **kwargs)
@@ -88,7 +87,7 @@ class TorchFunctionObserver(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _current_module(self) -> str | None:
-        """The module that runs, where it is asked for and none of ours tells for itself."""
+        """Return the running module, if it is watched and no module of this library reports for itself."""
         if not self.running or is_recomputing() or not fnmatch(self.running[-1], self.only):
             return None
         known = (type(self.modules[path]) for path in self.running[1:])
@@ -108,7 +107,7 @@ class TorchFunctionObserver(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """What scaled_dot_product_attention gave for these, its own, arguments."""
+        """Report a call of scaled_dot_product_attention; return its output."""
         name = self._current_module()
         if name is None or query.is_nested:
             return out
@@ -118,10 +117,10 @@ class TorchFunctionObserver(TorchFunctionMode):
         call = AttentionCall(name, CapturedSDPA(scale, is_causal, mask), None, (q, k, v), {}, None, _kind(name))
         self.observer.before_attention(call)
         self.observer.after_attention(call, seen)
-        return seen.view(out.shape)  # made of what was seen, so that its gradient passes there
+        return seen.view(out.shape)  # a view of what was reported, so that its gradient passes there
 
     def _on_softmax(self, out: Tensor, axis: int | None) -> Tensor:
-        """What a softmax over this axis gave."""
+        """Report a softmax if it is over the keys of attention weights; return its output."""
         if axis not in (-1, out.ndim - 1) or out.ndim != (3 if self.heads else 4) or out.is_nested:
             return out
         name = self._current_module()
@@ -135,8 +134,8 @@ class TorchFunctionObserver(TorchFunctionMode):
         return each.flatten(0, 1)
 
     def _on_multihead(self, args: Any, kwargs: Any) -> Any:
-        """nn.MultiheadAttention. Its function would give itself up to this mode again and again; so a twin of it runs
-        that does not ask whether there is one, and what it calls is seen."""
+        """Run the function of nn.MultiheadAttention without its check for modes, which would call this mode again and
+        again, so that the functions it calls are seen."""
         unwrapped = FunctionType(
             F.multi_head_attention_forward.__code__,
             F.multi_head_attention_forward.__globals__ | {"has_torch_function": lambda tensors: False},
@@ -151,7 +150,7 @@ class TorchFunctionObserver(TorchFunctionMode):
 
 
 class _ReenteredMode(TorchFunctionMode):
-    """A mode once more, while it runs; it has its hooks already."""
+    """Re-enters a mode that runs already, without its hooks."""
 
     def __init__(self, mode: TorchFunctionObserver) -> None:
         super().__init__()
@@ -162,9 +161,9 @@ class _ReenteredMode(TorchFunctionMode):
 
 
 class CapturedSDPA(Mechanism):
-    """PyTorch's scaled_dot_product_attention as it was called: `mask` is true where a key is seen, or is added."""
+    """A call of scaled_dot_product_attention; `mask` is boolean (True: may attend) or additive."""
 
-    traits = Traits(cost="N M D", paper="1706.03762", headwise=False)  # the mask may be another for each head
+    traits = Traits(cost="N M D", paper="1706.03762", headwise=False)  # the mask may differ between heads
 
     def __init__(self, scale: float, causal: bool, mask: Tensor | None) -> None:
         super().__init__()
@@ -180,11 +179,10 @@ class CapturedSDPA(Mechanism):
         layer_state: LayerState | None = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
-        """The softmax written out, for the asked rows."""
         n, m = q.shape[2], k.shape[2]
         each = q.shape[1] // k.shape[1]
         keys = k if each == 1 else k.repeat_interleave(each, dim=1)
-        scores = (upcast(q[:, :, queries]) * self.scale) @ upcast(keys).mT  # a scaled matrix N M would be one more
+        scores = (upcast(q[:, :, queries]) * self.scale) @ upcast(keys).mT  # scaling q saves a matrix N M
         allowed = torch.ones(n, m, dtype=torch.bool, device=q.device).tril()[queries] if self.causal else None
         if self.mask is not None:
             own = self.mask.expand(*self.mask.shape[:2], n, m)[:, :, queries]
@@ -195,19 +193,19 @@ class CapturedSDPA(Mechanism):
 
 
 def _kind(name: str) -> str:
-    """Others do not say what they look at; those who look at others name it so."""
+    """Guess the kind of attention from the module's name."""
     return "cross" if CROSS_ATTENTION_NAME.search(name) else "self"
 
 
 def _to_bhnd(x: Tensor) -> Float[Tensor, "B H N D"]:
-    """B H N D of what has fewer axes (then one head, one input) or more (all before the heads are inputs)."""
+    """Return x as B H N D: with fewer axes as one head or input, with more all leading axes as the batch."""
     if x.ndim >= 4:
         return x.flatten(0, -4)
     return x[:, None] if x.ndim == 3 else x[None, None]
 
 
 def _mask_to_bhnm(mask: Tensor, before: torch.Size, wanted: torch.Size) -> Tensor:
-    """A mask that goes with q of shape (*before, N, D) as one, #B #H #N #M, that goes with it as B H N D."""
+    """Return a mask for q of shape (*before, N, D) as one for q as B H N D: #B #H #N #M."""
     if mask.ndim <= 2 or len(before) == 2:
         return mask[(None,) * (4 - mask.ndim)]
     return mask.expand(*before, *mask.shape[-2:]).reshape(*wanted, *mask.shape[-2:])

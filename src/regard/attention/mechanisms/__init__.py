@@ -1,4 +1,4 @@
-"""Mechanisms: q, k, v -> mixed values. The table of contents."""
+"""Mechanisms: queries, keys and values to mixed values. The table of contents."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Softmax attention: a weighted mean of the values, weighted by how well each key answers the query.
+"""Softmax attention: a mean of the values, weighted by how well each key matches the query.
 
     softmax    o_n = Σ_m exp(q_n·k_m / √D) v_m  /  Σ_m exp(q_n·k_m / √D)        O(N M D)
 
-Scores between all pairs, a softmax over the keys, a mean of the values. A query that may see no key gives zeros. Five
-backends compute it, each a function of one signature: written out (`plain`), PyTorch's fused kernels (`sdpa`),
-FlexAttention (`flex`), which skips the blocks that a mask rules out, two batched products (`bmm`), which on a CPU
-are the fastest for the few queries of a decoding step, and `folded`: the fused kernels again, with a bias that is a
-product as more coordinates of q and k, since the fastest of them know of no bias. On a GPU `sdpa` does so by itself.
+Scores between all pairs, a softmax over the keys, a mean of the values. A query that sees no key gives zeros. Five
+backends compute it, each a function of one signature: the formula written out (`eager`), PyTorch's fused kernels
+(`sdpa`), FlexAttention (`flex`), which skips blocks that are fully masked, two batched products (`bmm`), the fastest on
+a CPU for the few queries of a decoding step, and `sdpa_factorized`: the fused kernels with a factorised bias as more
+coordinates of q and k, since the fastest kernels take no bias. On a GPU `sdpa` does so by itself.
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 """
@@ -41,9 +41,7 @@ class SoftmaxAttention(Mechanism):
     def __init__(self, dropout: Fraction = 0.0, scale: float | None = None, backend: str = "sdpa") -> None:
         super().__init__()
         if backend not in BACKENDS:
-            raise UnknownName(
-                f"no backend of softmax attention is called '{backend}'; {did_you_mean(backend, BACKENDS)}"
-            )
+            raise UnknownName(f"softmax attention has no backend '{backend}'; {did_you_mean(backend, BACKENDS)}")
         self.dropout, self.scale, self.backend = dropout, scale, backend
 
     def mix(
@@ -68,13 +66,11 @@ class SoftmaxAttention(Mechanism):
         layer_state: LayerState | None = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
-        """The softmax written out, for the asked rows."""
         self.check(q, k, mask, bias)
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         return _weights(q, k, mask, bias, scale, queries)
 
     def extra_repr(self) -> str:
-        """What a printed model shows."""
         return f"backend={self.backend}, dropout={self.dropout}, scale={self.scale or '1/√D'}"
 
 
@@ -93,13 +89,13 @@ def _weights(
 def eager(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
 ) -> Tensor:
-    """The formula written out: the twin that every other backend is tested against."""
+    """The formula written out: the reference implementation of the other backends."""
     w = F.dropout(_weights(q, k, mask, bias, scale), dropout) if dropout else _weights(q, k, mask, bias, scale)
     return w @ _repeat_kv(v, q.shape[1])
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
-    """PyTorch's fused kernels; texts laid end to end are attended to text by text."""
+    """PyTorch's fused kernels; concatenated texts are attended to text by text."""
     if isinstance(mask, DocumentMask) and bias is None and q.shape == k.shape:
         return varlen_attention(q, k, v, mask, scale, dropout)
     if q.is_cuda and isinstance(bias, FactorizedBias):
@@ -116,7 +112,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
 def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
     """FlexAttention: masks and biases as formulas inside one fused kernel; on a CPU for inference only."""
     if dropout:
-        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or backend='sdpa'")
+        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or use backend='sdpa'")
     if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         raise Unsupported("FlexAttention has no gradient on the CPU; use backend='sdpa' to train there")
     block_mask = None if mask is None else mask.flex(k.shape[0], q.shape[2], k.shape[2], q.device)
@@ -132,9 +128,9 @@ def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
 
 
 def bmm(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
-    """Two batched products: on a CPU the fused kernel spends more time between few queries than on them."""
+    """Two batched products: on a CPU faster than the fused kernel for few queries."""
     (b, h, n, d), g, m = q.shape, k.shape[1], k.shape[2]
-    q = q.reshape(b * g, h // g * n, d)  # heads that share keys are so many queries more
+    q = q.reshape(b * g, h // g * n, d)  # heads that share keys are more queries
     k, v = k.reshape(b * g, m, d), v.reshape(b * g, m, v.shape[3])  # no -1: a batch may be empty
     added = None if bias is None else bias.dense().to(q.dtype)
     empty_rows = None
@@ -157,11 +153,11 @@ def bmm(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, s
 def sdpa_factorized(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float
 ) -> Tensor:
-    """PyTorch's fused kernels; a bias that is a product joins q and k, so nothing of size N × M is made for it."""
+    """PyTorch's fused kernels; a factorised bias joins q and k, so nothing of size N × M is made for it."""
     if not isinstance(bias, FactorizedBias):
         return sdpa(q, k, v, mask, bias, scale, dropout)
     q, k = bias.fold_into_qk(q, k, scale)
-    wide = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # flash kernels want one width for all three
+    wide = F.pad(v, (0, q.shape[-1] - v.shape[-1]))  # flash kernels need one width for all three
     return sdpa(q, k, wide, mask, None, scale, dropout)[..., : v.shape[-1]]
 
 
@@ -175,7 +171,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def _repeat_kv(x: Tensor, heads: int) -> Tensor:
-    """Keys or values of grouped heads, repeated for every query head that reads them."""
+    """Repeat keys or values of grouped heads for every query head."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
@@ -193,7 +189,7 @@ def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _compiled_flex(formula: str) -> Callable[..., Tensor]:
-    """One compiled function for each formula: past its recompile limit dynamo would fall back without a word."""
+    """Return one compiled function for each formula: past its recompile limit dynamo falls back silently."""
 
     def attend(*args: Any, **kwargs: Any) -> Tensor:
         return _eager_flex(*args, **kwargs)
@@ -203,12 +199,12 @@ def _compiled_flex(formula: str) -> Callable[..., Tensor]:
 
 @lru_cache(maxsize=4)
 def _can_compile(device: str) -> bool:
-    """Inductor needs a C++ compiler on the CPU; without one FlexAttention runs unfused."""
+    """Whether inductor can compile: on a CPU it needs a C++ compiler, without which FlexAttention runs unfused."""
     if device != "cpu":
         return True
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
         return bool(get_cpp_compiler())
-    except Exception:  # whatever inductor raises when it finds none
+    except Exception:  # of any kind, if it finds none
         return False

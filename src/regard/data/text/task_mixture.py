@@ -140,6 +140,9 @@ class TaskMixtureSplit(DatasetSplit[PairBatch]):
     def __init__(self, settings: TaskMixture, tasks: Sequence[TaskSplit], tokenizer: Tokenizer) -> None:
         self.settings, self.tasks, self.tokenizer = settings, list(tasks), tokenizer
 
+    def __len__(self) -> int:
+        return sum(map(len, self.tasks))
+
     @cached_property
     def sides(self) -> tuple[RaggedTensor, RaggedTensor]:
         """Inputs and outputs of all tasks."""

@@ -37,6 +37,24 @@ class Jobs:
             raise BadInput(f"{many:,} characters are more than the {most:,} of one request")
         return list(texts)
 
+    def check_generated_tokens(self, number: int) -> None:
+        """Refuse a request that asks for too many tokens: inputs times tokens times candidates or beams."""
+        if number > self.settings.max_generated_tokens:
+            raise BadInput(
+                f"{number:,} tokens are more than the {self.settings.max_generated_tokens:,} of one request: "
+                f"ask for fewer prompts, tokens, candidates or beams"
+            )
+
+    def check_prompts(self, ids: Sequence[Sequence[int]], slide: bool) -> None:
+        """Refuse prompts without a token, and those that are too long to be read whole."""
+        for number, row in enumerate(ids, 1):
+            if not row:
+                raise BadInput(f"prompt {number} holds nothing that this model reads")
+            if len(row) > MAX_PROMPT_TOKENS and not slide:
+                raise BadInput(
+                    f"prompt {number} has {len(row):,} tokens; {MAX_PROMPT_TOKENS:,} are read, or the last with slide"
+                )
+
     async def translate(self, name: str, texts: Sequence[str], search: dict[str, Any]) -> list[Any]:
         """The candidates of every text, best first."""
         translate = self.pool.get(name)
@@ -50,19 +68,9 @@ class Jobs:
         """Generate the texts of every prompt; `tell` receives (prompt, (sample, piece)) as they are written."""
         write, asked = self.pool.get(name), {key: value for key, value in how.items() if key != "seed"}
         many = len(prompts) * how["max_new_tokens"] * max(how.get("num_candidates", 1), how.get("beam_size", 1))
-        if many > self.settings.max_generated_tokens:
-            raise BadInput(
-                f"{many:,} tokens are more than the {self.settings.max_generated_tokens:,} of one request: "
-                f"ask for fewer prompts, tokens, samples or beams"
-            )
+        self.check_generated_tokens(many)
         ids = write.text.encode(self.check_texts(prompts))
-        for number, row in enumerate(ids, 1):
-            if not row:
-                raise BadInput(f"prompt {number} holds nothing that this model reads")
-            if len(row) > MAX_PROMPT_TOKENS and not how.get("slide"):
-                raise BadInput(
-                    f"prompt {number} has {len(row):,} tokens; {MAX_PROMPT_TOKENS:,} are read, or the last with slide"
-                )
+        self.check_prompts(ids, bool(how.get("slide")))
         items = [(row, how.get("seed", 0) + number) for number, row in enumerate(ids)]
         streamed = on_progress is not None
         way = "generate", streamed, _frozen(asked)

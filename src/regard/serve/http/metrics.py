@@ -35,6 +35,7 @@ class Metrics:
         self._seconds = Histogram(
             "regard_request_seconds", "How long an answer took.", ["route"], buckets=SECONDS, registry=self.registry
         )
+        self._gauges: dict[str, _Gauge] = {}
         self._batches = [Counter(name, about, ["model"], registry=self.registry) for name, about in BATCHES.items()]
 
     def answered(self, route: str, status: int, seconds: float) -> None:
@@ -53,8 +54,14 @@ class Metrics:
         return count
 
     def gauge(self, name: str, about: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """Add a number that is read when it is asked for, one for each value of a label ("": one without)."""
-        self.registry.register(_Gauge(name, about, label, read))
+        """Add a number that is read when it is asked for, one for each value of a label ("": one without).
+
+        One of the same name is replaced: several apps may serve one pool of models.
+        """
+        if name in self._gauges:
+            self.registry.unregister(self._gauges[name])
+        self._gauges[name] = _Gauge(name, about, label, read)
+        self.registry.register(self._gauges[name])
 
     def text(self) -> str:
         """Return everything in Prometheus' text format."""

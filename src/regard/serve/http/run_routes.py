@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 
 from regard.core.config import asdict_shallow
 from regard.core.errors import BadInput, RegardError
+from regard.decoding.generation_config import GenerationConfig
 from regard.modalities.base import Limits
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
@@ -27,6 +28,7 @@ from regard.serve.http.uploads import MAX_FILES, media_type, read_json
 from regard.tasks.predictor import Predictor
 
 MAX_ITEMS = 64  # of one request
+MAX_BEAMS = 16  # hypotheses, or texts, of one item
 
 
 def routes(jobs: Jobs) -> APIRouter:
@@ -55,6 +57,8 @@ def _handler(jobs: Jobs, name: str, cls: type[Predictor]) -> Callable[[Request],
         items, values = await _read(request, jobs, cls)
         options = cls.make_options(values)
         predictor = await asyncio.to_thread(jobs.pool.get, name)
+        if isinstance(options, GenerationConfig):
+            _limit_generation(jobs, predictor, items, options)
         key: Any = ("run", json.dumps(asdict_shallow(options), sort_keys=True, default=str))
         if getattr(options, "is_random", False):  # seeds go by the place in the batch: run it alone
             key = object()
@@ -119,6 +123,18 @@ def _limit_characters(rows: list[Any], most: int, texts: list[str]) -> None:
     each = [row.get(name, "") if isinstance(row, dict) else row for row in rows for name in texts]
     if (total := sum(len(text) for text in each if isinstance(text, str))) > most:
         raise BadInput(f"The texts of this request have {total:,} characters; the limit is {most:,}.")
+
+
+def _limit_generation(jobs: Jobs, predictor: Any, items: list[Any], options: GenerationConfig) -> None:
+    """Refuse a request that asks for more text, or a wider search, than a service computes in its time."""
+    widest = max(options.beam_size, options.num_candidates)
+    if widest > MAX_BEAMS:
+        raise BadInput(f"beam_size and num_candidates must be at most {MAX_BEAMS} here, got {widest}.")
+    jobs.check_texts([text for item in items for text in (item.values() if isinstance(item, dict) else [item])], widest)
+    if options.max_new_tokens is not None:
+        jobs.check_generated_tokens(len(items) * options.max_new_tokens * widest)
+    if getattr(predictor, "continues", False):
+        jobs.check_prompts(predictor.text.encode([str(item) for item in items]), options.slide)
 
 
 async def _form(request: Request, cls: type[Predictor]) -> tuple[list[dict[str, Any]], Any]:

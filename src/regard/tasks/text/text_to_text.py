@@ -33,7 +33,7 @@ from regard.data.text.span_corruption import SpanCorruption, SpanCorruptionSplit
 from regard.data.text.task_mixture import TaskMixture, TaskMixtureSplit, TaskSplit
 from regard.decoding.generation_config import GenerationConfig
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
-from regard.metrics.base import PERPLEXITY, fraction, loss_metric, score
+from regard.metrics.base import PERPLEXITY, Metric, fraction, loss_metric, score
 from regard.metrics.generation import DECLARED, METRICS
 from regard.tasks.base import TextTask, load_tokenizer
 from regard.tasks.text.translation import Translator, clean_line, log, shift_targets
@@ -66,7 +66,7 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
     name = "text_to_text"
-    metrics = (loss_metric("nats per token"), PERPLEXITY, fraction("accuracy", "token accuracy"))
+    metrics: tuple[Metric, ...] = (loss_metric("nats per token"), PERPLEXITY, fraction("accuracy", "token accuracy"))
     data: TaskMixture | SpanCorruption
 
     def __init__(

@@ -40,7 +40,7 @@ from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search, 
 from regard.decoding.constrained_search import constrained_beam_search
 from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.sampling import MAX_SEED, MIN_SEED
-from regard.metrics.base import BLEU, CHRF, PERPLEXITY, fraction, loss_metric, score
+from regard.metrics.base import BLEU, CHRF, PERPLEXITY, Metric, fraction, loss_metric, score
 from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
 from regard.modalities.base import NO_LIMITS, Limits
@@ -86,7 +86,7 @@ class Config:
 class Translation(TextTask[ParallelSplit]):
     """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
 
-    metrics = (
+    metrics: tuple[Metric, ...] = (
         BLEU,
         score("bleu_tokenized", "BLEU, lower-case Moses tokens"),
         score("bleu_lower", "BLEU, lower-case"),
