@@ -176,7 +176,12 @@ def _models() -> builtins.list[Row]:
     from regard.models import MODELS
 
     return [
-        {"name": name, "sizes": ", ".join(_sizes(module)) or "-", "paper": _paper(module), "description": _first_line(module)}
+        {
+            "name": name,
+            "sizes": ", ".join(_sizes(module)) or "-",
+            "paper": _paper(module),
+            "description": _first_line(module),
+        }
         for name, _, module in _parts(MODELS, "model")
     ]
 
@@ -196,7 +201,8 @@ def _tasks() -> builtins.list[Row]:
     from regard.tasks import TASKS
 
     return [
-        {"name": name, **_declared(name), "description": _first_line(module)} for name, _, module in _parts(TASKS, "task")
+        {"name": name, **_declared(name), "description": _first_line(module)}
+        for name, _, module in _parts(TASKS, "task")
     ]
 
 
@@ -330,7 +336,7 @@ def _model(name: str) -> str:
     from regard.models import MODELS
 
     config, known = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
-    words = ", vocab=8000" if any(f.name == "vocab" for f in fields(config)) else ""  # type: ignore[arg-type]
+    words = ", vocab=8000" if any(f.name == "vocab" for f in fields(config)) else ""
     use = f"{format_table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(known))!r}{words})" if known else ""
     return _card(
         "models",
@@ -346,8 +352,8 @@ def sizes(name: str) -> builtins.list[Row]:
 
     cls, named = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
     differ = {key for size in named.values() for key in size} - {"vocab"}
-    ordered = [f.name for f in fields(cls) if f.name in differ]  # type: ignore[arg-type]
-    if not any(f.name == "vocab" for f in fields(cls)):  # type: ignore[arg-type]  # no words: its size says how many
+    ordered = [f.name for f in fields(cls) if f.name in differ]
+    if not any(f.name == "vocab" for f in fields(cls)):  # no words: its size says how many
         wordless = {size: cls(**settings) for size, settings in named.items()}
         return [
             {"size": size}
@@ -358,7 +364,7 @@ def sizes(name: str) -> builtins.list[Row]:
     known = any("vocab" in size for size in named.values())
     rows = []
     for size, settings in named.items():
-        config = cls(**({"vocab": VOCABULARY} | settings))
+        config = cls(**{"vocab": VOCABULARY, **settings})
         few, many = _parameters(name, size, VOCABULARY), _parameters(name, size, 2 * VOCABULARY)
         chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in ordered}
         body = 2 * few - many  # what is left without a vocabulary

@@ -16,7 +16,6 @@ from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
 from regard.see.outputs import label_color
 from regard.tasks.predictor import Predictor
-
 from tests.stories.own_task import imported
 
 from .conftest import WIDE, Page

@@ -1,4 +1,4 @@
-"""Inputs read themselves from files, bytes, JSON and Python objects, within limits; what they refuse is one sentence."""
+"""Inputs read themselves from files, bytes, JSON and Python objects, within limits; a refusal is one sentence."""
 
 import base64
 import io

@@ -8,9 +8,21 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.modalities import (
-    Boxes, Classes, Depth, Embedding, Episode, MaskFills, Masks, Neighbors, Span, Strokes, Text, TokenEmbeddings,
-    TokenLabels, Transcript,
-)  # fmt: skip
+    Boxes,
+    Classes,
+    Depth,
+    Embedding,
+    Episode,
+    MaskFills,
+    Masks,
+    Neighbors,
+    Span,
+    Strokes,
+    Text,
+    TokenEmbeddings,
+    TokenLabels,
+    Transcript,
+)
 from regard.modalities.boxes import Box
 from regard.modalities.mask_fills import MaskPrediction
 from regard.modalities.masks import Mask, decode_runs, encode_runs

@@ -142,7 +142,7 @@ def test_a_config_that_disagrees_with_its_weights_is_refused(tokenizer, tmp_path
 
 def test_an_architecture_that_is_not_supported_is_named_with_those_that_are(tokenizer, tmp_path):
     saved("BertForMaskedLM", tokenizer, tmp_path, architectures=["BertForMultipleChoice"])
-    with pytest.raises(Unsupported, match="holds a BertForMultipleChoice.*BertForMaskedLM"):
+    with pytest.raises(Unsupported, match=r"holds a BertForMultipleChoice.*BertForMaskedLM"):
         regard.load(tmp_path)
 
 

@@ -99,7 +99,8 @@ class MultiHeadAttention(nn.Module):
             return self.cross_attend(x, self.project_kv(context, positions), mask, positions, layer_state)
         q, k, v = self.project(x, None if positions is None else positions.query_vectors)
         q, k = _transform(q, positions, True), _transform(k, positions, False)
-        return self._join(self.attend(q, k, v, mask, positions and positions.bias, layer_state=layer_state))
+        out: Tensor = self.join(self.attend(q, k, v, mask, positions and positions.bias, layer_state=layer_state))
+        return out
 
     def project_kv(self, context: Float[Tensor, "B M C"], positions: PositionInfo | None = None) -> KeyValue:
         """Return the keys and values of a context, to be attended to many times."""
@@ -121,7 +122,8 @@ class MultiHeadAttention(nn.Module):
             self.project.project_q(x, None if positions is None else positions.query_vectors), positions, True
         )
         k = _transform(keys[0], positions, False)
-        return self._join(self.attend(q, k, keys[1], mask, positions and positions.bias, layer_state=layer_state))
+        out: Tensor = self.join(self.attend(q, k, keys[1], mask, positions and positions.bias, layer_state=layer_state))
+        return out
 
     # -- decoding, one token after another -----------------------------------------------------------------------------
 
@@ -164,16 +166,11 @@ class MultiHeadAttention(nn.Module):
         layer_state: LayerState | None,
     ) -> tuple[Tensor, Any]:
         q, k, v = self.project(x, None if positions is None else positions.query_vectors)
-        q = _transform(q, positions, True)
-        if positions is not None and positions.qk_transform is not None:
-            k = positions.qk_transform.transform(k, positions.queries)  # once, by its own position, then cached
+        if positions is not None and positions.qk_transform is not None:  # a key once, by its own position
+            q, k = (positions.qk_transform.transform(x, positions.queries) for x in (q, k))
         bias = None if positions is None else positions.bias
         heads, state = advance(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
-        return self._join(heads), state
-
-    def _join(self, heads: Tensor) -> Tensor:
-        out: Tensor = self.join(heads)
-        return out
+        return self.join(heads), state
 
 
 def _transform(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:

@@ -21,6 +21,7 @@ class FeedForward(nn.Module):
     """Linear, activation, linear."""
 
     activation: ClassVar[Callable[..., Tensor]]
+    takes_layer_state: ClassVar[bool] = False  # whether `forward` takes a LayerState too
 
     def __init__(self, width: int, hidden: int, dropout: Fraction = 0.0, bias: bool = True) -> None:
         super().__init__()

@@ -106,7 +106,7 @@ class MixtureOfExperts(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.down = GroupedLinear(num_experts, hidden, width, bias)
 
-    takes_layer_state = True
+    takes_layer_state = True  # see blocks.encoder.feed_forward
 
     def forward(self, x: Float[Tensor, "*B C"], layer_state: LayerState | None = None) -> Float[Tensor, "*B C"]:
         """Send each token through its experts and average their outputs by the router's weights."""

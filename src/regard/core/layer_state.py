@@ -17,6 +17,8 @@ from regard.core.shapes import Tensor
 class LayerState:
     """What one layer may read and write."""
 
+    __slots__ = ("_prefix", "below", "depth", "losses", "published")
+
     def __init__(self, depth: int, below: LayerState | None = None) -> None:
         self.depth, self.below = depth, below
         self.published: dict[str, Any] = {}
@@ -58,9 +60,10 @@ class PassState:
     def layer(self, depth: int) -> LayerState:
         """Return the state of layer `depth`; the layers below must have been asked for before."""
         key = self._branch, depth
-        if key not in self.layers:
-            self.layers[key] = LayerState(depth, self.layers.get((self._branch, depth - 1)))
-        return self.layers[key]
+        found = self.layers.get(key)
+        if found is None:
+            found = self.layers[key] = LayerState(depth, self.layers.get((self._branch, depth - 1)))
+        return found
 
     def collect(self, name: str) -> list[Any]:
         """Return what the layers published under a name, in order of branch and depth."""

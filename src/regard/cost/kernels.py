@@ -40,30 +40,21 @@ class GPUKernelMode(TorchFunctionMode):
         self.meter = meter
 
     def __enter__(self) -> GPUKernelMode:
-        self.before = (
-            fused_linear_cross_entropy.can_use_triton,
-            fused_linear_cross_entropy.cross_entropy_with_grad,
-            window_attention.window_attention_qkv,
-            window_attention.WindowAttention._uses_kernel,
-        )
-        fused_linear_cross_entropy.can_use_triton, fused_linear_cross_entropy.cross_entropy_with_grad = (
-            (lambda z: True),
-            self.cross_entropy,
-        )
-        window_attention.window_attention_qkv, window_attention.WindowAttention._uses_kernel = (
-            self.windows,
-            _uses_kernel,
-        )  # type: ignore[assignment, method-assign]
+        patched: dict[tuple[Any, str], Any] = {
+            (fused_linear_cross_entropy, "can_use_triton"): lambda z: True,
+            (fused_linear_cross_entropy, "cross_entropy_with_grad"): self.cross_entropy,
+            (window_attention, "window_attention_qkv"): self.windows,
+            (window_attention.WindowAttention, "_uses_kernel"): _uses_kernel,
+        }
+        self.before = {place: getattr(*place) for place in patched}
+        for (owner, name), function in patched.items():
+            setattr(owner, name, function)
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        (
-            fused_linear_cross_entropy.can_use_triton,
-            fused_linear_cross_entropy.cross_entropy_with_grad,
-            window_attention.window_attention_qkv,
-            window_attention.WindowAttention._uses_kernel,  # type: ignore[method-assign]
-        ) = self.before
+        for (owner, name), function in self.before.items():
+            setattr(owner, name, function)
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

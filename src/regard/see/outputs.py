@@ -90,11 +90,19 @@ def _draw_masks(axes: Axes, masks: Masks) -> None:
 
 
 def _draw_depth(axes: Axes, depth: Depth) -> None:
+    from matplotlib.patheffects import withStroke
+
     height, width = depth.values.shape
     shown = axes.imshow(depth.values, cmap="magma_r", interpolation="nearest", extent=(0, width, height, 0))
-    bar = axes.figure.colorbar(shown, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label("m" if depth.metric else "relative depth", fontsize=7)
-    bar.ax.tick_params(labelsize=6)
+    inset = axes.inset_axes((0.95, 0.05, 0.02, 0.4))  # inside the picture, whose shape stays as it is
+    bar = axes.figure.colorbar(shown, cax=inset)
+    outline = [withStroke(linewidth=2, foreground="black")]
+    bar.set_label("m" if depth.metric else "relative depth", fontsize=7, color="white", path_effects=outline)
+    inset.yaxis.set_ticks_position("left")
+    inset.yaxis.set_label_position("left")
+    inset.tick_params(labelsize=6, colors="white")
+    for label in inset.get_yticklabels():
+        label.set_path_effects(outline)
 
 
 def _draw_classes(axes: Axes, classes: Classes) -> None:

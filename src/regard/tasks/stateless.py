@@ -17,7 +17,7 @@ class Stateless:
 
     metrics: tuple[Metric, ...] = (
         loss_metric(""),
-    )  # what `evaluate` and `report` return; the first is the primary one
+    )  # of `evaluate` and `report`; the first is the primary one
     unit = "tokens"  # what `count` counts
     split_size = "tokens"  # the key of a report that has the size of the split
 

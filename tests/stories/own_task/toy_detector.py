@@ -1,9 +1,9 @@
 """Toy detection: one bright shape on a noisy ground. Where is it, and what is it?
 
-    input      Image
-    output     Boxes (one box)
-    loss       cross-entropy of the class + L1 distance of the corners + (1 - IoU)
-    metrics    iou (mean intersection over union, 0 to 1), accuracy (share of right classes), loss
+input      Image
+output     Boxes (one box)
+loss       cross-entropy of the class + L1 distance of the corners + (1 - IoU)
+metrics    iou (mean intersection over union, 0 to 1), accuracy (share of right classes), loss
 """
 
 from dataclasses import dataclass

@@ -462,8 +462,8 @@ def test_a_smoothing_that_is_no_share_is_one_line(shapes):
 )
 def test_a_classifier_that_cannot_be_is_one_line(how, said):
     model = vit.ViT(vit.Config(image_size=12, patch_size=4, width=16, heads=2, layers=1, ffn=24, num_classes=2))
+    labels = how.pop("labels", ["a", "b"])
     with pytest.raises(BadInput, match=said):
-        labels = how.pop("labels", ["a", "b"])
         ImageClassifier(model, labels, Preprocess(**{"size": 12} | how))
 
 

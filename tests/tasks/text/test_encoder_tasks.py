@@ -277,7 +277,7 @@ def test_regard_eval_says_how_good_a_run_of_any_kind_is(tmp_path, folder, kind, 
     assert cli.main(["eval", str(tmp_path / "run"), "--split", "val", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("val: ")
-    assert {"labelled": "accuracy", "pairs": "macro_f1", "tagged": "recall", "questions": "exact_match"}.get(
+    assert {"labelled": "accuracy", "pairs": "macro F1", "tagged": "recall", "questions": "exact match"}.get(
         kind, "perplexity"
     ) in said
 

@@ -163,9 +163,9 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
             outputs = self._written(model, task, many, search or {})
             scores = METRICS[task.metric](outputs, task.references[:many])
             firsts.append(next(iter(scores.values())).value)
-            for name, score in scores.items():
+            for name, each in scores.items():
                 key = f"{task.name}_{name}"
-                result |= {key: score.value, f"{key}_signature": score.signature}
+                result |= {key: each.value, f"{key}_signature": each.signature}
             samples[task.name] = list(zip(task.prompts[:3], outputs[:3], strict=True))
         if firsts:
             result["score"] = sum(firsts) / len(firsts)
