@@ -5,7 +5,6 @@
     <!-- sizes: transformer -->      the sizes of a model, with their parameters
     <!-- fields: module.Class -->    the fields of a dataclass: default, and the comment or help beside it in the source
     <!-- help: translate -->         what ``regard translate --help`` prints
-    <!-- source: tests/x.py -->      a file of the checkout as a block of code
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
 A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
@@ -31,7 +30,7 @@ log = logging.getLogger("mkdocs.hooks.regard")
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "regard"
-_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|source|picture): (.+?) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|picture): (.+?) -->$", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
 )
@@ -60,8 +59,6 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
         return picture(*(word.strip() for word in what.split("|", 1)), up=up)
     if kind == "help":
         return f"```text\n{help_text(what)}\n```"
-    if kind == "source":
-        return f"```python\n{(SOURCE.parents[1] / what).read_text(encoding='utf-8')}```"
     if kind == "fields":
         return table(fields(what))
     if kind == "files":

@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused():
     widths = {"query_width": 4, "memory_width": 5, "width": 6}
     with pytest.raises(BadInput, match="fertility must be above 0"):
         build_part(ALIGNERS, "coverage(fertility=0.0)", "aligner", **widths)
-    with pytest.raises(BadInput, match="at least one unit"):
+    with pytest.raises(BadInput, match="size must be at least 1"):
         resolve(ALIGNERS, "neural_coverage", "aligner")(**widths, size=0)
     with pytest.raises(BadInput, match="size of aligner 'neural_coverage' must be at least 1, got 0"):
         build_part(ALIGNERS, "neural_coverage(size=0)", "aligner", **widths)

@@ -32,9 +32,7 @@ def test_windows_come_row_by_row_and_so_do_their_cells():
 @pytest.mark.parametrize(("grid", "window"), GRIDS)
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, 1), (2, 1)])
 @pytest.mark.parametrize("missing", [(0, 0), (1, 0), (0, 2)])
-def test_regions_equal_the_windows_of_a_shifted_grid_without_rolling(
-    grid, window, shift, missing
-):
+def test_regions_equal_the_windows_of_a_shifted_grid_without_rolling(grid, window, shift, missing):
     shift = tuple(min(s, w - 1) for s, w in zip(shift, window, strict=True))
     real = tuple(max(g - m, 1) for g, m in zip(grid, missing, strict=True))
     found = shift_regions(grid, window, shift, real, CPU)

@@ -196,9 +196,9 @@ def test_parameters_at_rest_are_counted(double):
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ("num_experts=2, top_k=3", BadInput, "top_k=3 of num_experts=2"),
+        ("num_experts=2, top_k=3", BadInput, "from 1 to num_experts=2, got 3"),
         ("num_experts=2, top_k=0", BadInput, "at least 1"),
-        ("capacity_factor=0.0", BadInput, "takes nothing"),
+        ("capacity_factor=0.0", BadInput, "must be above 0"),
         ("expert='moe'", Unsupported, "not 'moe'"),
         ("expert='swiglo'", UnknownName, "swiglu"),
         ("top_ks=1", UnknownName, "did you mean 'top_k'"),

@@ -116,7 +116,7 @@ def test_as_a_part_they_step_as_they_read(base):
     model = build("gpt", size="tiny", vocab=11, positions=f"per_layer(base='{base}')").eval()
     tokens = torch.randint(11, (2, 7))
     whole = model(tokens)
-    last, state = model.start(tokens[:, :4], capacity=8)
+    _, state = model.start(tokens[:, :4], capacity=8)
     for t in range(3, 7):
         logits, state = model.step(tokens[:, t : t + 1], state)
         torch.testing.assert_close(logits[:, 0], whole[:, t])

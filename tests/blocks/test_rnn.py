@@ -121,7 +121,7 @@ def test_no_reader_gives_the_vectors_themselves_and_their_mean():
 
 
 def test_what_there_is_not_is_refused():
-    with pytest.raises(RegardError, match="1 or 2 directions, not 3"):
+    with pytest.raises(RegardError, match="must be 1 or 2, got 3"):
         build_part(RNN_ENCODERS, "gru(directions=3)", "encoder", width=5, hidden=4)
     with pytest.raises(UnknownName, match="did you mean 'lstm'"):
         RNNCellStack("lstn", 3, 4, 5)

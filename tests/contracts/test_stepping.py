@@ -1,4 +1,4 @@
-"""Contract of decoding over the table of mechanisms: N steps equal one forward, beams are independent, prompts ragged."""
+"""Contract of decoding over the table of mechanisms: N steps equal one forward, for beams and ragged prompts."""
 
 import pytest
 import torch

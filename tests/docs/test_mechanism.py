@@ -1,4 +1,4 @@
-"""The mechanism in docs/how/mechanism.md, taken out of the page, obeys the laws that every mechanism obeys."""
+"""The mechanism of docs/how/mechanism.md passes the contract tests of every mechanism."""
 
 import sys
 
@@ -6,6 +6,7 @@ import pytest
 
 from regard.attention import MECHANISMS
 from tests.contracts import test_mechanisms as contracts
+from tests.contracts import test_stepping as stepping
 
 from .blocks import ROOT, blocks
 
@@ -55,6 +56,12 @@ def test_the_other_contracts(quiet, double, unchecked):
         contract(*["quiet", None][: contract.__code__.co_argcount])
 
 
+def test_steps_equal_one_forward(quiet, double):
+    stepping.test_steps_equal_one_forward("quiet", 2)
+    stepping.test_steps_after_prompts_of_different_lengths_equal_one_forward("quiet")
+    stepping.test_beams_follow_their_ancestors_when_they_are_selected("quiet", False)
+
+
 def test_the_rest_of_the_page_runs_with_it(quiet):
     names = {}
     for block in blocks(PAGE, "python"):
@@ -81,4 +88,5 @@ def test_the_table_names_every_contract_test():
     page = PAGE.read_text(encoding="utf-8")
     rows = page[page.index("| contract |") :].split("\n\n")[0].splitlines()[2:]
     every = [name for name in dir(contracts) if name.startswith("test_")]
-    assert len(rows) == len(every) + 1  # that rows sum to one is checked together with the first
+    # rows that sum to one are checked together with the first; steps by contracts of their own
+    assert len(rows) == len(every) + 2

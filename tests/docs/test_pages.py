@@ -154,7 +154,6 @@ def test_markers_expand_to_tables(hook):
     files = hook.expand_marker("files", "decoding")
     assert "| `beam_search.py` | " in files
     assert "__init__" not in files
-    assert "class Detector(Predictor)" in hook.expand_marker("source", "tests/stories/own_task/toy_detector.py")
     assert "| tiny |" in hook.expand_marker("sizes", "transformer")
     assert "`seed`" in hook.expand_marker("fields", "regard.training.recipe.Train")
 

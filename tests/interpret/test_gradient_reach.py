@@ -60,10 +60,10 @@ def test_parameters_get_no_gradient_and_bad_sizes_are_refused():
 def test_pictures(tmp_path):
     see.gradient_by_distance({"rnn": [1.0, 0.5, 0.0], "attention": torch.ones(3)}, tmp_path / "a.svg")
     assert "attention" in (tmp_path / "a.svg").read_text("utf-8")
-    with pytest.raises(BadInput, match="nothing to draw"):
+    with pytest.raises(BadInput, match="Nothing to draw"):
         see.gradient_by_distance({"rnn": [0.0]})
     see.positional_encoding(torch.randn(5, 4), tmp_path / "b.svg", "mine")
     assert "mine" in (tmp_path / "b.svg").read_text("utf-8")
     for wrong in (torch.zeros(3), torch.zeros(0, 2), torch.full((2, 2), float("nan"))):
-        with pytest.raises(BadInput, match="places by features"):
+        with pytest.raises(BadInput, match="positions, features"):
             see.positional_encoding(wrong)

@@ -417,7 +417,7 @@ def test_a_sound_is_shown_as_frames_in_time(load):
         ("sounds-en", {"text": "two words"}, "more than one word"),
         ("digits", {"sound": b"nonsense"}, "not a sound"),
         ("digits", {"sound": b""}, "not a sound"),
-        ("words-en", {"text": "dog"}, "nothing to look at"),
+        ("words-en", {"text": "dog"}, "takes no 'text'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(load, name, given, wrong):

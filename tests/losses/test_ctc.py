@@ -117,7 +117,7 @@ def test_too_few_frames_are_infinite_and_never_nan():
     path, score = forced_align(logits.log_softmax(-1), targets, frames, sizes, 3)
     assert (path[0] == -1).all()
     assert score[0] == float("-inf")
-    with pytest.raises(BadInput, match=r"recording 0 has 3 frames for 3 labels, of which 1 repeat .* CTC needs 4"):
+    with pytest.raises(BadInput, match=r"recording 0 has 3 frames for 3 labels, 1 of which repeat .* CTC needs 4"):
         check_frame_lengths(targets, frames, sizes)
     check_frame_lengths(targets[1:3], frames[1:3], sizes[1:3])
 

@@ -172,9 +172,9 @@ def test_many_bits_are_scaled_some_rows_at_a_time(mode, monkeypatch):
 def test_sixteen_bits_take_no_more_than_a_few_bytes_a_pixel():
     import tracemalloc
 
-    image = Image.new("I;16", (2000, 2000))
+    picture = Image.new("I;16", (2000, 2000))
     tracemalloc.start()
-    image.to_rgb(image)
+    image.to_rgb(picture)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 10 * 2000 * 2000  # of what numpy holds; 25 where all is float64 at once

@@ -42,12 +42,12 @@ def test_tokens_must_be_two_dimensional_integers(name, tokens):
 @pytest.mark.parametrize(
     ("lengths", "said"),
     [
-        (torch.tensor([9, 4]), "a length of 9 in rows of 6 tokens"),
-        (torch.tensor([6, -4]), "a length of -4 in rows of 6 tokens"),
-        (torch.tensor([6, 5, 4]), r"one for each of the 2 rows; not torch.int64 of \(3,\)"),
-        (torch.tensor([6.0, 4.0]), "not torch.float32"),
-        (torch.tensor(6), "one for each of the 2 rows"),
-        ([6, 4], "one for each of the 2 rows; not list"),
+        (torch.tensor([9, 4]), "length 9 is out of range: rows have 6 tokens"),
+        (torch.tensor([6, -4]), "length -4 is out of range: rows have 6 tokens"),
+        (torch.tensor([6, 5, 4]), r"each of the 2 rows, got torch.int64 of \(3,\)"),
+        (torch.tensor([6.0, 4.0]), "got torch.float32"),
+        (torch.tensor(6), "one value for each of the 2 rows"),
+        ([6, 4], "each of the 2 rows, got list"),
     ],
 )
 def test_lengths_beyond_the_rows_raise(name, lengths, said):

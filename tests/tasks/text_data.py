@@ -70,8 +70,8 @@ def data(folder, kind, **settings):
 
 
 CONFIGS = {
-    "documents": masked_lm, "sentences": masked_lm, "labelled": classification, "pairs": classification, "tagged": tagging,
-    "questions": extractive_qa,
+    "documents": masked_lm, "sentences": masked_lm, "labelled": classification, "pairs": classification,
+    "tagged": tagging, "questions": extractive_qa,
 }  # fmt: skip
 
 
@@ -99,7 +99,8 @@ def recipe(folder, kind, **settings):
         config(),
         CONFIGS[kind].Config(),
         data(folder, kind),
-        Train(**{"steps": 10, "learning_rate": 3e-3, "warmup_steps": 4, "gradient_accumulation_steps": 2, "eval_interval": 5, "save_interval": 5, "log_interval": 5,
-                 "device": "cpu", "ema_decay": 0.9} | settings),
+        Train(**{"steps": 10, "learning_rate": 3e-3, "warmup_steps": 4, "gradient_accumulation_steps": 2,
+                 "eval_interval": 5, "save_interval": 5, "log_interval": 5, "device": "cpu",
+                 "ema_decay": 0.9} | settings),
         kind,
     )  # fmt: skip

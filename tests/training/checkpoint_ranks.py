@@ -97,18 +97,18 @@ def two(world, folder):
     _, groups = spread(world)
     _, own = restore_checkpoint(folder / "whole" / "step-00000004", groups, world)
     seen |= {"from whole": same(groups, source), "own of one": own}
-    seen["another model"] = error_message_of(lambda: restore_checkpoint(folder / "other" / "step-00000001", groups, world))
+    seen["another model"] = error_of(lambda: restore_checkpoint(folder / "other" / "step-00000001", groups, world))
     if world.rank == 1:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
-    seen["full"] = error_message_of(lambda: stored.save(6, groups, {"step": 6}, {}))
+    seen["full"] = error_of(lambda: stored.save(6, groups, {"step": 6}, {}))
     plain = {"model": source["model"]}
-    seen["full, for what is its own"] = error_message_of(lambda: stored.save(6, plain, {}, {"much": torch.zeros(1000)}))
+    seen["full, for what is its own"] = error_of(lambda: stored.save(6, plain, {}, {"much": torch.zeros(1000)}))
     if world.rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     nowhere = Checkpoints(folder / "file", world=world)
-    seen["nowhere"] = error_message_of(lambda: nowhere.save(6, groups, {"step": 6}, {}))
+    seen["nowhere"] = error_of(lambda: nowhere.save(6, groups, {"step": 6}, {}))
     stored.save(8, plain, {"step": 8}, {"rank": world.rank})  # whole on every process, as under ddp
     seen |= averages(world, folder, source)
     return seen
@@ -182,7 +182,7 @@ def grid(world):
     return replace(world, tensor_parallel=2, mesh=mesh)
 
 
-def error_message_of(action):
+def error_of(action):
     try:
         action()
     except BadInput as error:

@@ -4,8 +4,8 @@
     Mechanism   headless, linear in v: q, k, v -> mixed values                 forward(q, k, v, mask, bias)
     Mixer       what a block sees: tokens in, tokens out                       forward(x, context, mask, positions)
 
-`Traits` is data on the class. It may make a call refuse, with what was asked for and what is offered; it never selects
-another algorithm.
+`Traits` is data on the class. It may make a call raise `Unsupported`, with what was requested and what is supported; it
+never selects another algorithm.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Attention within windows as one kernel for CUDA, in Triton: cells are fetched from where they lie in the image.
+"""Window attention as one CUDA kernel, in Triton, that reads the cells of a window in place.
 
-    copied      roll, cut, scores B nW H N N, + bias, + mask, softmax, values, join, roll: each a pass over memory
+    eager       roll, partition, scores B nW H N N, + bias, + mask, softmax, values, reverse, roll: a memory pass each
     here        one pass: q, k, v of a window are read through shifted addresses, o is written through the same
 
-A window's scores fit into registers (N <= 64), so a program holds all of a softmax at once. It keeps its head's bias
-and walks over many windows; what the shift wrapped around is told by comparing addresses, without a mask in memory.
-Backward takes the scores again from q and k: nothing is kept but what came in. The gradient of the bias is summed over
-a program's windows in registers and over programs afterwards, always in the same order.
+The scores of a window fit into registers (N <= 64), so a program computes a whole softmax at once. It keeps the bias of
+its head and processes many windows; the regions of a shifted window follow from comparing addresses, without a mask in
+memory. The backward pass recomputes the scores from q and k; only the inputs are saved. The gradient of the bias is
+summed over a program's windows in registers and over programs afterwards, always in the same order.
 
-Memory a window and head, in numbers: 4 N D forward, 7 N D backward. Products in the type of qkv (float32 as three of
-tf32), all else in float32.
+Memory traffic per window and head, in numbers: 4 N D forward, 7 N D backward. Products in the dtype of qkv (float32 as
+three of tf32), everything else in float32.
 
-Registering an operator made of such kernels imports PyTorch's compiler, as long as all of PyTorch: so this file is
-imported only when it runs (window_attention.py).
+Registering an operator made of Triton kernels imports PyTorch's compiler, which takes as long as importing PyTorch; so
+this file is imported only when it runs (window_attention.py).
 
 Dao et al.: FlashAttention. NeurIPS 2022. arXiv:2205.14135; Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
@@ -35,9 +35,9 @@ except ImportError:  # PyTorch for CPUs comes without it
 
 @dataclass
 class LaunchConfig:
-    """How a kernel is spread over the device."""
+    """The launch grid of a kernel."""
 
-    programs: int  # in all; each walks over its share of the windows
+    programs: int  # in all; each processes its share of the windows
     warps: int
     stages: int
 
@@ -47,12 +47,12 @@ class LaunchConfig:
 FORWARD, BACKWARD = LaunchConfig(programs=1056, warps=4, stages=3), LaunchConfig(programs=264, warps=4, stages=3)
 
 
-if triton is not None:  # no_type_check: what is compiled from its source must not be wrapped
+if triton is not None:  # no_type_check: Triton compiles from the source and must not be wrapped
 
     @triton.jit
     @no_type_check
     def _cells(w, ny, nx, shift_y, shift_x, real_y, real_x, WY: tl.constexpr, WX: tl.constexpr, NP: tl.constexpr):
-        """The cells of window w: image, row, column, which are real, and on which side of the seams each lies."""
+        """Return image, row and column of the cells of window w, which are real, and the region of each."""
         n = tl.arange(0, NP)
         y = (w // nx) % ny * WY + n // WX + shift_y
         x = w % nx * WX + n % WX + shift_x
@@ -64,25 +64,25 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
     @triton.jit
     @no_type_check
     def _factor(scale_at, scale, head, SCALED: tl.constexpr):
-        """What products are multiplied by, in float32: compiled graphs hand numbers over in float64."""
+        """Return the scale of the scores in float32: compiled graphs pass numbers in float64."""
         factor = tl.load(scale_at + head).to(tl.float32) if SCALED else tl.cast(scale, tl.float32)
         return factor
 
     @triton.jit
     @no_type_check
     def _added(bias_at, head, N: tl.constexpr, NP: tl.constexpr, BIASED: tl.constexpr):
-        """What is added to scores counted in powers of two: the head's bias; -inf where a column is no cell."""
+        """Return the bias of the head for base-2 scores; -inf in columns beyond the window."""
         n, m = tl.arange(0, NP)[:, None], tl.arange(0, NP)[None, :]
         added = tl.where(m < N, tl.zeros([NP, NP], tl.float32), float("-inf"))
         if BIASED:
-            given = tl.load(bias_at + (head * N + n) * N + m, mask=(n < N) & (m < N), other=0.0)
-            added += given.to(tl.float32) * 1.4426950408889634
+            bias = tl.load(bias_at + (head * N + n) * N + m, mask=(n < N) & (m < N), other=0.0)
+            added += bias.to(tl.float32) * 1.4426950408889634
         return added
 
     @triton.jit
     @no_type_check
     def _weights(products, factor, added, real, side, SHIFTED: tl.constexpr, PADDED: tl.constexpr):
-        """Softmax of the scores, not yet divided, and what to divide by; rows that see nothing are 0 of 1."""
+        """Return the unnormalised softmax of the scores and its sum; 0 and 1 for a fully masked row."""
         scores = products * (factor * 1.4426950408889634) + added
         allowed = side[:, None] == side[None, :]
         if PADDED:
@@ -98,7 +98,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
     @triton.jit
     @no_type_check
     def _normalize(x):
-        """Rows at length one, and what they were multiplied by."""
+        """Return the normalised rows and their factors."""
         wide = x.to(tl.float32)
         share = 1 / tl.maximum(tl.sqrt(tl.sum(wide * wide, 1)), 1e-12)
         return (wide * share[:, None]).to(x.dtype), share
@@ -106,7 +106,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
     @triton.jit
     @no_type_check
     def _normalize_backward(grad_out, unit, share):
-        """The gradient by the rows before they had length one: what points along them is lost."""
+        """Return the gradient with respect to the rows before normalisation: without the component along them."""
         wide = unit.to(tl.float32)
         return (grad_out - wide * tl.sum(grad_out * wide, 1)[:, None]) * share[:, None]
 
@@ -208,7 +208,7 @@ if triton is not None:  # no_type_check: what is compiled from its source must n
     def _sizes(
         qkv: Tensor, wy: int, wx: int, sy: int, sx: int, ry: int, rx: int, launch: LaunchConfig
     ) -> dict[str, Any]:
-        """What both kernels are told about the image and its windows."""
+        """Return the arguments that both kernels share."""
         batch, rows, columns, _, heads, width = qkv.shape
         ny, nx = -(-rows // wy), -(-columns // wx)
         windows, cells = batch * ny * nx, max(16, triton.next_power_of_2(wy * wx))
@@ -287,7 +287,7 @@ def fused_window_attention(
     scale: Float[Tensor, " H"] | float,
     cosine: bool,
 ) -> Float[Tensor, "B Y X H D"]:
-    """One kernel forward, one backward; `qkv` may be a permuted view as long as its last axis is contiguous."""
+    """Apply the kernel, differentiably; `qkv` may be a permuted view whose last axis is contiguous."""
     qkv = qkv if qkv.stride(-1) == 1 else qkv.contiguous()
     bias = None if bias is None else bias.contiguous()
     each, one = (scale.contiguous(), 1.0) if isinstance(scale, Tensor) else (None, float(scale))

@@ -166,7 +166,7 @@ class Decoder(Stack):
                 "this decoder is not causal and reads all tokens at once; build it with causal=True to step"
             )
         keys = [block.cross.project_kv(memory) for block in self.blocks]  # type: ignore[union-attr, operator]
-        if memory.device.type == "cpu":  # read at every step: heads apart, in the order in which they are read
+        if memory.device.type == "cpu":  # read at every step: store each head contiguously
             keys = [(k.mT.contiguous().mT, v.contiguous()) for k, v in keys]
         beam_table = BeamTable.start(memory.shape[0], capacity, memory.device)
         return State(mixer_states(self.blocks, memory.shape[0], capacity), keys, beam_table, memory_mask)

@@ -112,7 +112,8 @@ def generate(
     from regard.cli.prepare import describe_device
 
     given = {"max_new_tokens": max_new_tokens, "num_candidates": num_candidates,
-             "stop": [_unescaped(s) for s in stop or ()], "slide": slide, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
+             "stop": [_unescaped(s) for s in stop or ()], "slide": slide, "temperature": temperature, "top_k": top_k,
+             "top_p": top_p, "min_p": min_p, "seed": seed,
              "repetition_penalty": repetition_penalty, "beam_size": beam_size,
              "length_penalty": length_penalty}  # fmt: skip
     asked = {name: value for name, value in given.items() if value is not None and value is not False and value != []}

@@ -58,7 +58,7 @@ class PassState:
         return view
 
     def layer(self, depth: int) -> LayerState:
-        """Return the state of layer `depth`; the layers below must have been asked for before."""
+        """Return the state of layer `depth`; request layers from the lowest up."""
         key = self._branch, depth
         found = self.layers.get(key)
         if found is None:

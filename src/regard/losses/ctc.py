@@ -92,9 +92,9 @@ def check_frame_lengths(
     """Raise `BadInput` for the first recording that has too few frames for its target."""
     needed = required_frames(targets, target_lengths)
     for row in (needed > frame_lengths).nonzero()[:1, 0].tolist():
-        labels_count, repeats = int(target_lengths[row]), int(needed[row] - target_lengths[row])
+        count, repeats = int(target_lengths[row]), int(needed[row] - target_lengths[row])
         raise BadInput(
-            f"recording {row} has {int(frame_lengths[row])} frames for {labels_count} labels, of which {repeats} repeat "
+            f"recording {row} has {int(frame_lengths[row])} frames for {count} labels, {repeats} of which repeat "
             f"the label before: CTC needs {int(needed[row])}; halve the frames less often, or leave it out"
         )
 

@@ -75,8 +75,8 @@ def loss_metric(unit: str, key: str = "loss", name: str = "loss") -> Metric:
 def find_metric(metrics: Iterable[Metric], key: str) -> Metric | None:
     """Return the metric of a key of a report or of metrics.jsonl, or None.
 
-    A part of a metric has its unit and direction: "exact_match_20" (of examples of 20 digits), "forward_loss". A loss is
-    known without a declaration.
+    A part of a metric has its unit and direction: "exact_match_20" (of examples of 20 digits), "forward_loss". A loss
+    is known without a declaration.
     """
     known = sorted(metrics, key=lambda metric: -len(metric.key))
     for metric in known:

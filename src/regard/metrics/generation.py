@@ -74,8 +74,8 @@ METRICS: dict[str, Scorer] = {
     "per": phoneme_error_rate,
 }
 
-_PERCENT = {key: Metric(key, name, "%", high=100.0) for key, name in
-            {"accuracy": "accuracy", "exact_match": "exact match", "f1": "F1", "word_accuracy": "word accuracy"}.items()}  # fmt: skip
+_NAMES = {"accuracy": "accuracy", "exact_match": "exact match", "f1": "F1", "word_accuracy": "word accuracy"}
+_PERCENT = {key: Metric(key, name, "%", high=100.0) for key, name in _NAMES.items()}
 
 DECLARED: dict[str, tuple[Metric, ...]] = {  # what each scorer returns
     "bleu": (BLEU,),

@@ -96,7 +96,7 @@ def _draw_depth(axes: Axes, depth: Depth) -> None:
     shown = axes.imshow(depth.values, cmap="magma_r", interpolation="nearest", extent=(0, width, height, 0))
     inset = axes.inset_axes((0.95, 0.05, 0.02, 0.4))  # inside the picture, whose shape stays as it is
     bar = axes.figure.colorbar(shown, cax=inset)
-    outline = [withStroke(linewidth=2, foreground="black")]
+    outline: list[Any] = [withStroke(linewidth=2, foreground="black")]
     bar.set_label("m" if depth.metric else "relative depth", fontsize=7, color="white", path_effects=outline)
     inset.yaxis.set_ticks_position("left")
     inset.yaxis.set_label_position("left")

@@ -358,7 +358,7 @@ def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, w
     with pytest.raises(BadInput, match="already has shards"):
         pack_text([source], tmp_path / "whole", **SETTINGS)
     (tmp_path / "actual").mkdir()
-    (tmp_path / "actual" / "precious.txt").write_text("actual")
+    (tmp_path / "actual" / "precious.txt").write_text("mine")
     with pytest.raises(BadInput, match="is not empty"):
         pack_text([source], tmp_path / "actual", **SETTINGS)
     with pytest.raises(BadInput, match="is a file"):
@@ -413,7 +413,7 @@ def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
         ({"tokens": "bytes(10)"}, BadInput, "must be at least 260, got 10"),
         ({"tokens": str(tmp_path / "none.json")}, UnknownName, "neither a kind"),
         ({"documents": "lines"}, UnknownName, "did you mean 'line'"),
-        ({"val": 1.0}, BadInput, "less than 1"),
+        ({"val": 1.0}, BadInput, "at least 0 and below 1"),
     ]
     for settings, error, message in cases:
         with pytest.raises(error, match=message):

@@ -90,4 +90,6 @@ def test_eval_says_how_many_sums_are_right(tmp_path, capsys):
     train("neural_gpu_addition", tmp_path / "run", settings=settings, quick=True)
     capsys.readouterr()
     assert cli.main(["eval", str(tmp_path / "run"), "--device", "cpu"]) == 0
-    assert re.search(r"digit accuracy \d+\.\d+ %, exact match \d+\.\d+ %, exact match 4 \d+\.\d+ %", capsys.readouterr().out)
+    assert re.search(
+        r"digit accuracy \d+\.\d+ %, exact match \d+\.\d+ %, exact match 4 \d+\.\d+ %", capsys.readouterr().out
+    )

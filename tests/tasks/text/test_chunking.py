@@ -109,8 +109,8 @@ def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path,
         recipe,
         model=SMALL,
         data=task(folder, pos_column=pos_column).data,
-        train=replace(recipe.train, steps=60, eval_interval=30, save_interval=20, log_interval=10, warmup_steps=5, learning_rate=0.01, schedule="constant",
-                      ema_decay=0.0, device="cpu"),
+        train=replace(recipe.train, steps=60, eval_interval=30, save_interval=20, log_interval=10, warmup_steps=5,
+                      learning_rate=0.01, schedule="constant", ema_decay=0.0, device="cpu"),
     )  # fmt: skip
     result = train(recipe, tmp_path / "once")
     assert result["validation"][result["final_weights"]]["f1"] > 0.9

@@ -210,8 +210,9 @@ def recipe(data, **settings):
         Config(vocab=1, width=16, heads=2, layers=1, ffn=32, length=16, dropout=0.1),
         language_modeling.Config(),
         data,
-        Train(**{"steps": 12, "learning_rate": 3e-3, "warmup_steps": 4, "gradient_accumulation_steps": 2, "eval_interval": 6, "save_interval": 3, "log_interval": 3,
-                 "device": "cpu", "ema_decay": 0.9} | settings),
+        Train(**{"steps": 12, "learning_rate": 3e-3, "warmup_steps": 4, "gradient_accumulation_steps": 2,
+                 "eval_interval": 6, "save_interval": 3, "log_interval": 3, "device": "cpu",
+                 "ema_decay": 0.9} | settings),
         "lines",
     )  # fmt: skip
 

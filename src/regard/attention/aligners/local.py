@@ -44,9 +44,9 @@ class LocalAligner(AlignerBase):
     ) -> tuple[Float[Tensor, "B K W"], Int[Tensor, "B K W"]]:
         """Return the weights inside each window, which sum to one, and their positions."""
         offsets = torch.arange(-self.window, self.window + 1, device=keys.device)
-        wanted = centre.detach().round().long()[..., None] + offsets
-        places = wanted.clamp(0, keys.shape[1] - 1)
-        allowed, flat = places == wanted, places.flatten(1)
+        indices = centre.detach().round().long()[..., None] + offsets
+        places = indices.clamp(0, keys.shape[1] - 1)
+        allowed, flat = places == indices, places.flatten(1)
         if mask is not None:
             allowed = allowed & mask.gather(1, flat).view_as(allowed)
         close = keys.gather(1, flat[..., None].expand(-1, -1, keys.shape[-1])).view(-1, *offsets.shape, keys.shape[-1])

@@ -234,8 +234,8 @@ class HeadSlicedBias:
         return None
 
 
-def _check_range(asked: Sequence[int], many: int, what: str) -> None:
-    for one in asked:
+def _check_range(indices: Sequence[int], many: int, what: str) -> None:
+    for one in indices:
         if not 0 <= one < many:
             raise BadInput(f"{what} {one} is out of range; there are 0 to {many - 1}")
 

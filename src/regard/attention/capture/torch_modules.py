@@ -204,8 +204,8 @@ def _to_bhnd(x: Tensor) -> Float[Tensor, "B H N D"]:
     return x[:, None] if x.ndim == 3 else x[None, None]
 
 
-def _mask_to_bhnm(mask: Tensor, before: torch.Size, wanted: torch.Size) -> Tensor:
+def _mask_to_bhnm(mask: Tensor, before: torch.Size, batch_heads: torch.Size) -> Tensor:
     """Return a mask for q of shape (*before, N, D) as one for q as B H N D: #B #H #N #M."""
     if mask.ndim <= 2 or len(before) == 2:
         return mask[(None,) * (4 - mask.ndim)]
-    return mask.expand(*before, *mask.shape[-2:]).reshape(*wanted, *mask.shape[-2:])
+    return mask.expand(*before, *mask.shape[-2:]).reshape(*batch_heads, *mask.shape[-2:])

@@ -298,17 +298,17 @@ def weights_in_chunks(
     weights: Callable[..., Tensor], rowwise: bool, q: Tensor, k: Tensor, weights_kwargs: Mapping[str, Any], rows: Rows
 ) -> Float[Tensor, "B H rows M"]:
     """Return the weights of the given rows, in chunks if rows are independent."""
-    wanted = _row_indices(rows, q.shape[2])
-    if len(wanted) <= QUERY_CHUNK or not rowwise:
+    indices = _row_indices(rows, q.shape[2])
+    if len(indices) <= QUERY_CHUNK or not rowwise:
         return weights(q, k, **weights_kwargs, queries=rows)
-    first = weights(q, k, **weights_kwargs, queries=wanted[:QUERY_CHUNK])
+    first = weights(q, k, **weights_kwargs, queries=indices[:QUERY_CHUNK])
     whole = first.new_empty(
-        *first.shape[:2], len(wanted), first.shape[3]
+        *first.shape[:2], len(indices), first.shape[3]
     )  # joining at the end would need twice the memory
     whole[:, :, :QUERY_CHUNK] = first
     del first
-    for i in range(QUERY_CHUNK, len(wanted), QUERY_CHUNK):
-        whole[:, :, i : i + QUERY_CHUNK] = weights(q, k, **weights_kwargs, queries=wanted[i : i + QUERY_CHUNK])
+    for i in range(QUERY_CHUNK, len(indices), QUERY_CHUNK):
+        whole[:, :, i : i + QUERY_CHUNK] = weights(q, k, **weights_kwargs, queries=indices[i : i + QUERY_CHUNK])
     return whole
 
 
@@ -337,12 +337,12 @@ def _join_calls(calls: list[Trace], rows: Rows) -> Trace:
     if any(trace.weights.shape[2] > 1 or trace.weights.shape[0] != calls[0].weights.shape[0] for trace in calls):
         return calls[-1]
     weights = torch.cat([trace.weights for trace in calls], dim=2)
-    wanted = _row_indices(rows, weights.shape[2])
+    indices = _row_indices(rows, weights.shape[2])
     found = [trace.centres for trace in calls if trace.centres is not None]
     return Trace(
         calls[0].name,
-        weights[:, :, wanted],
+        weights[:, :, indices],
         "align",
-        queries=None if rows == slice(None) else tuple(wanted),
-        centres=torch.cat(found, dim=2)[:, :, wanted] if found else None,
+        queries=None if rows == slice(None) else tuple(indices),
+        centres=torch.cat(found, dim=2)[:, :, indices] if found else None,
     )

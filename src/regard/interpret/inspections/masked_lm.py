@@ -15,21 +15,21 @@ class MaskedLMInspection(EncoderInspection):
     """A text with [MASK] in it, and what may stand there; relevance is asked for one of the masks."""
 
     task = "masked_lm"
-    input_types: ClassVar[dict[str, Any]] = {"text": str, "k": int}
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "top_k": int}
     predictor: FillMask
 
     def read(self) -> None:
         """Read the text and guess what is hidden."""
-        k = self.given.get("k", 5)
-        if k < 1:
-            raise BadInput(f"{k} words cannot be guessed; ask for 1 or more")
+        top_k = self.given.get("top_k", 5)
+        if top_k < 1:
+            raise BadInput(f"top_k must be at least 1, got {top_k}")
         (line,) = check_texts([self.given["text"]])
         ids = self.predictor.encode(line)
         places: list[Place] = [{"text": list(span)} for span in self.predictor.spans(line)]
         answer = self._through(ids, places, line)
         logits = answer[0] if isinstance(answer, tuple) else answer
         self.at = [i for i, token in enumerate(ids) if token == self.predictor.text.mask]
-        guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), k) if self.at else []
+        guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), top_k) if self.at else []
         self.best = [each[0].token for each in guesses]
         self.output = {
             "masks": [

@@ -124,7 +124,7 @@ class CTCSpeechRecognizer(SpeechRecognizerBase):
     """A network that labels frames: CTC.
 
         transcribe = regard.load("digits")
-        transcribe("call.wav", beam_size=8)         Transcript("one four zero", -0.12, (TimedWord("one", 0.31, 0.36), ...))
+        transcribe("call.wav", beam_size=8)         Transcript("one four", -0.12, (TimedWord("one", 0.31, 0.36), ...))
         transcribe(["a.wav", "b.flac"])             a list
 
     `transcribe_frames` takes the arguments of decoding.ctc_search too: scorer (a language model), lm_weight, ...

@@ -1,4 +1,4 @@
-"""What speech recognition tasks share, whatever the model: evaluation by WER, and a predictor from audio to transcripts.
+"""What speech recognition tasks share: evaluation by WER, and a predictor from audio to transcripts.
 
     SpeechRecognitionTask    edits per word and per label, greedy or with a beam
     SpeechRecognizerBase     audio -> log-mel frames -> batches of similar length -> transcripts, in the given order
@@ -83,7 +83,7 @@ class SpeechRecognitionTask(TextTask[Any]):
         """Evaluate a model on a split: greedy with effort 1, with the beam above.
 
         Keys: loss (nats per label, the end counted as one), recordings, too_short (recordings with fewer frames than
-        their target needs, left out of the loss); from effort 1 wer and ler (edits per word and per label, 0.05 is 5 %),
+        their target needs, left out of the loss); from effort 1 wer and ler (edits per word and per label; 0.05: 5 %),
         substitutions, insertions, deletions and words, and exact_match (share of recordings without an error).
         """
         part, device = self.dataset(split), next(model.parameters()).device

@@ -117,8 +117,8 @@ class SpeechRecognizer(SpeechRecognizerBase):
     options = Options
 
     def attention(self, recording: Any, transcript: str | None = None, beam_size: int = 4) -> list[Trace]:
-        """Return the attention while this text (by default the best one found) is written: a row per word and the end, a
-        column per frame after subsampling, labelled by its second."""
+        """Return the attention while this text (by default the best one found) is written: a row per word and the end,
+        a column per frame after subsampling, labelled by its second."""
         return self.analyze(recording, transcript, beam_size)[1]
 
     def analyze(self, recording: Any, transcript: str | None = None, beam_size: int = 4) -> tuple[str, list[Trace]]:

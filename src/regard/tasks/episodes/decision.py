@@ -121,7 +121,8 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         actions = f"{d.torque_levels} torques" if d.torque_levels else "any torque"
         return (
             f"pendulum, {len(returns):,} episodes of {pendulum.EPISODE_STEPS} actions ({actions}), returns "
-            f"{returns.mean():.1f} on average, {returns.max():.1f} at best; {d.batch_size} windows of {d.context_length} a batch"
+            f"{returns.mean():.1f} on average, {returns.max():.1f} at best; "
+            f"{d.batch_size} windows of {d.context_length} a batch"
         )
 
     @property
@@ -131,8 +132,8 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Evaluate a model on a split. Keys: loss (per action, on recorded episodes), actions; from effort 1 return, the
-        mean of episodes from the split's initial states with the data's best return as the target."""
+        """Evaluate a model on a split. Keys: loss (per action, on recorded episodes), actions; from effort 1 return,
+        the mean over episodes from the split's initial states, with the data's best return as the target."""
         device = next(model.parameters()).device
         model.eval()
         total = torch.zeros((), dtype=torch.float64, device=device)

@@ -144,8 +144,8 @@ class Pronouncer(Translator):
 
     Case, accents, hyphens and the punctuation around a word are removed: "Hello," is hello. Any other character that
     the model was not trained on is refused by name. An empty word has no sounds. A word of more than `max_length`
-    letters is cut, with a warning, and its parts are pronounced one by one. `stress`: whether the model says which vowel
-    is stressed.
+    letters is cut, with a warning, and its parts are pronounced one by one. `stress`: whether the model says which
+    vowel is stressed.
     """
 
     examples = ("xylophone", "knight", "thorough")

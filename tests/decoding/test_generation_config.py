@@ -1,0 +1,66 @@
+"""GenerationConfig: what goes together, what is refused and why, and that predictors share it."""
+
+import pytest
+
+from regard.core.errors import BadInput, Unsupported
+from regard.decoding.generation_config import GenerationConfig
+from regard.tasks.text.pronunciation import Pronouncer
+from regard.tasks.text.text_generator import ContinuationConfig, TextGenerator
+from regard.tasks.text.text_to_text import TextToTextGenerator
+from regard.tasks.text.translation import Translator
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be from 1 to 256, got 0"),
+        ({"num_candidates": 5}, r"num_candidates must be at most beam_size \(4\), got 5"),
+        ({"sample": True, "temperature": 0, "num_candidates": 2}, "at temperature 0 all samples are the same"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"top_k": -1}, "top_k must be at least 0"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
+        ({"min_p": 1.5}, "min_p must be from 0 to 1"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
+        ({"length_penalty": float("inf")}, "length_penalty must be a finite number"),
+        ({"must": ["a"], "prefix": "b"}, "must works with plain beam search only"),
+        ({"stop": "a"}, "stop must be a list of strings"),
+        ({"stop": ["a", ""]}, "a string of stop is empty"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_one_clear_line(options, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        GenerationConfig(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_sampling_is_asked_for_and_temperature_0_is_greedy():
+    assert not GenerationConfig(temperature=0.5).is_random
+    assert GenerationConfig(sample=True).is_random
+    assert GenerationConfig(sample=True, num_candidates=9).num_candidates == 9
+    greedy = GenerationConfig(sample=True, temperature=0)
+    assert not greedy.is_random
+    assert greedy.sampler() is None
+
+
+def test_a_language_model_samples_unless_it_searches():
+    assert ContinuationConfig().is_random
+    assert not ContinuationConfig(beam_size=2).is_random
+    assert not ContinuationConfig(temperature=0).is_random
+    assert ContinuationConfig().max_new_tokens == 200
+    with pytest.raises(BadInput, match="top_k does not work with beam search"):
+        ContinuationConfig(beam_size=2, top_k=3)
+
+
+def test_all_text_predictors_share_it_and_refuse_with_a_reason():
+    for cls in (Translator, TextToTextGenerator, Pronouncer, TextGenerator):
+        assert issubclass(cls.options, GenerationConfig)
+    for cls, options in (
+        (Translator, {"slide": True}),
+        (Pronouncer, {"stop": ["x"]}),
+        (TextGenerator, {"prefix": "x"}),
+    ):
+        (name,) = options
+        with pytest.raises(Unsupported, match=f"{name} is for models that"):
+            cls.make_options(options)
