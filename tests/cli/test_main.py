@@ -88,9 +88,7 @@ def test_what_runs_out_of_memory_says_how_less_is_needed(capsys):
     from regard.core.errors import oom_advice
 
     def full():
-        raise torch.OutOfMemoryError(
-            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"
-        )
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of")
 
     def advised():
         with oom_advice("give fewer beams"), oom_advice("give smaller images"):

@@ -133,8 +133,8 @@ def show(
       regard data show shards/books
       regard data show shards/books --split val --first 100 -n 1
     """
-    from regard.data.shards.index import ShardIndex
     from regard.data.base import resolve_split
+    from regard.data.shards.index import ShardIndex
 
     index = ShardIndex.read(folder)
     split = resolve_split(split, sorted(index.splits), str(folder))

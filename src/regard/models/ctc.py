@@ -98,7 +98,6 @@ class AcousticEncoder(nn.Module):
     Stacking, without convolutions and with a one-directional encoder, is causal.
     """
 
-
     def __init__(
         self,
         input_dim: int,

@@ -15,9 +15,7 @@ from regard.metrics.base import Metric, loss_metric
 class Stateless:
     """The part of a task that most tasks leave empty."""
 
-    metrics: tuple[Metric, ...] = (
-        loss_metric(""),
-    )  # of `evaluate` and `report`; the first is the primary one
+    metrics: tuple[Metric, ...] = (loss_metric(""),)  # of `evaluate` and `report`; the first is the primary one
     unit = "tokens"  # what `count` counts
     split_size = "tokens"  # the key of a report that has the size of the split
 

@@ -410,9 +410,7 @@ class TrainingRun:
             return
         from regard.see.training_curve import training_curve
 
-        training_curve(
-            self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit, self.task.metrics
-        )
+        training_curve(self.metrics.rows, self.out / "curve.png", self.recipe.name, self.task.unit, self.task.metrics)
         self.drawn_at = time.monotonic()
 
     # -- saving and resuming -------------------------------------------------------------------------------------------

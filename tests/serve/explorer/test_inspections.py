@@ -122,9 +122,7 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
         assert set(each) == {"name", "task", "inputs", "output", "options", "examples"}
         first = next(iter(each["inputs"]))
         for example in each["examples"]:
-            found = explorer.post(
-                "/explore/inspections", json={"model": each["name"], "given": {first: example}}
-            )
+            found = explorer.post("/explore/inspections", json={"model": each["name"], "given": {first: example}})
             assert found.status_code == 200, found.text
 
 

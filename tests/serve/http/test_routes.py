@@ -224,7 +224,12 @@ def test_of_several_pictures_the_one_that_cannot_be_used_is_named_and_why(pictur
         ("/v1/translate", {"text": "Two dogs.", "model": "shakespeare"}, 422, "it is for language"),
         ("/v1/translate", {"text": "Two dogs.", "beam": 3}, 422, "beam: "),
         ("/v1/translate", {"text": "Two dogs.", "beam_size": "3"}, 422, "beam_size: "),
-        ("/v1/translate", {"text": "Two dogs.", "beam_size": 1, "num_candidates": 3}, 422, "num_candidates must be at most beam_size"),
+        (
+            "/v1/translate",
+            {"text": "Two dogs.", "beam_size": 1, "num_candidates": 3},
+            422,
+            "num_candidates must be at most beam_size",
+        ),
         ("/v1/translate", {"text": []}, 422, "text"),
         ("/v1/translate", {}, 422, "text: Field required"),
         ("/v1/generate", {"prompt": "R", "max_new_tokens": 0}, 422, "max_new_tokens"),

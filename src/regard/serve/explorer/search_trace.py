@@ -93,7 +93,10 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         every = {name: jobs.pool.get(name) for name in jobs.pool.names()}
         models = [
             SearchingModel(
-                name=name, task=jobs.pool.task(name), input="sound" if "audio" in getattr(one, "inputs", ()) else "text", ways=ways
+                name=name,
+                task=jobs.pool.task(name),
+                input="sound" if "audio" in getattr(one, "inputs", ()) else "text",
+                ways=ways,
             )
             for name, one in every.items()
             if (ways := search_methods(one))
