@@ -43,7 +43,8 @@ class ScheduledSampling:
             return {}
         if not self.asked and "sampling_mask" not in inspect.signature(model.forward).parameters:
             raise Unsupported(
-                f"a {type(model).__name__} reads whole targets at once, not words of its own: set task.teacher_forcing=always"
+                f"a {type(model).__name__} reads whole targets at once, not words of its own: "
+                f"set task.teacher_forcing=always"
             )
         self.asked, chance = True, self.probability(step)
         if chance >= 1:

@@ -26,8 +26,8 @@ from regard.weights.timm import vit as timm_vit
 from tests.training.test_resume import assert_equal_runs, end, in_pieces, rows
 
 EVERYTHING = (
-    "random_crop(padding=2)", "random_resized_crop(min_area=0.5)", "affine", "flip", "randaugment", "trivial_augment", "color_jitter(hue=0.1)",
-    "random_erasing(p=0.5)",
+    "random_crop(padding=2)", "random_resized_crop(min_area=0.5)", "affine", "flip", "randaugment", "trivial_augment",
+    "color_jitter(hue=0.1)", "random_erasing(p=0.5)",
 )  # fmt: skip
 
 

@@ -175,7 +175,8 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
         numbers = all(label.isdigit() for label in task["labels"])
         hint = "; it knows no names: set `labels` of what regard.load gives, and regard.save it" if numbers else ""
         raise BadInput(
-            f"{corpus} has the labels {preview_labels(data.labels())}; this model knows {preview_labels(task['labels'])}{hint}"
+            f"{corpus} has the labels {preview_labels(data.labels())}; "
+            f"this model knows {preview_labels(task['labels'])}{hint}"
         )
     if len(data.mean) != shown.channels:
         raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {shown.channels}")
