@@ -84,6 +84,9 @@ def load_initial_weights(model: nn.Module, source: Path) -> str:
 
 def _load_part(model: nn.Module, source_model: nn.Module, source: Path) -> str:
     """Copy the largest part that two models of different classes share; return a line that counts all tensors."""
+    if isinstance(model, type(source_model)) or isinstance(source_model, type(model)):  # half of a variant is no start
+        kinds = [type(each).__name__ for each in (source_model, model)]
+        raise BadInput(f"cannot initialise from {source}: it is a {kinds[0]}, this model is a {kinds[1]}")
     parts = sorted(_shared_types(model, source_model), key=lambda pair: -_size(model.get_submodule(pair[0])))
     if not parts:
         kinds = [type(each).__name__ for each in (source_model, model)]
