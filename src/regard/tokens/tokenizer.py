@@ -1,13 +1,13 @@
 """Tokenizers: text to token ids and back, with a vocabulary trained here or loaded.
 
-    kind        pieces are                           decoding restores           unseen characters
-    bytes       byte pairs, merged by frequency      the text, byte for byte     cannot happen
-    bpe         character pairs, merged likewise     the text, spaces normalised <unk>
-    unigram     the likeliest split of a word        the text, spaces normalised <unk>
-    wordpiece   the longest known start of a word    the text, spaces normalised <unk> (the word)
-    word        words and punctuation                the text, spaces normalised <unk> (the word)
-    char        characters                           the text                    <unk>
-    bert        the longest known start of a word    words, separated by spaces  [UNK] (the word)
+    kind        pieces are                           decoding restores            unseen characters
+    bytes       byte pairs, merged by frequency      the text, byte for byte      cannot happen
+    bpe         character pairs, merged likewise     the text, spaces normalised  <unk>
+    unigram     the likeliest split of a word        the text, spaces normalised  <unk>
+    wordpiece   the longest known start of a word    the text, spaces normalised  <unk> (the word)
+    word        words and punctuation                the text, spaces normalised  <unk> (the word)
+    char        characters                           the text                     <unk>
+    bert        the longest known start of a word    words, separated by spaces   [UNK] (the word)
 
 Spaces: `bytes`, `bpe` and `unigram` put a space into the piece that follows ("▁dog"), and one before the first word
 too, so that a word has the same piece everywhere. `word` and `wordpiece` mark punctuation instead: "￭" on the side
