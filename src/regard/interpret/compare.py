@@ -77,7 +77,7 @@ class TranslationComparison:
     def __init__(self, predictor: Translator, given: Mapping[str, Any]) -> None:
         self.predictor, self.source = predictor, predictor._one(_require_text(given), predictor.source)
         self.beam_size = _require_number(given, "beam_size", 4, 64)
-        asked = given.get("translation") or given.get("answer")
+        asked = given.get("target_text")
         self.asked = predictor._one(asked, predictor.target) if asked else None
 
     def predict(self) -> tuple[dict[str, Any], list[int]]:

@@ -35,9 +35,11 @@ import numpy as np
 import torch
 
 from regard.attention.capture.map_store import MAX_BYTES, LazyMap, MapStore, watch_lazy
+from regard.attention.capture.watch import watch
 from regard.core import html
 from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.core.spec import Registry, resolve
+from regard.core.trace import Trace
 from regard.runtime.inference import is_inference_only
 from regard.see.map_views import find_sinks, max_pool_columns, nearest_columns, remove_sinks, to_numpy, to_uint8
 
@@ -104,6 +106,7 @@ class Inspection:
     required_inputs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
     input: str  # the side that rollout and relevance lie on
     output_side: str | None = None  # the side whose tokens a rollout is asked for
+    figure: ClassVar[str] = "token_maps"  # what draws it (interpret.figures)
 
     def __init__(
         self,
@@ -162,6 +165,22 @@ class Inspection:
     def targets(self) -> list[str]:
         """What relevance can be asked for; empty: it cannot."""
         return []
+
+    def summary(self) -> list[str]:
+        """Return the input and the output in a line of text each."""
+        text = str(self.output.get("text") or self.output.get("label") or "")
+        return [str(next(iter(self.given.values()))).strip(), *([text] if text else [])]
+
+    def labels_of(self, name: str) -> tuple[list[str], list[str]]:
+        """Return the tokens along the rows and the columns of a map."""
+        rows, columns = self.sides_of(self._held(name))
+        return self.sides[rows].tokens, self.sides[columns].tokens
+
+    def traces(self) -> list[Trace]:
+        """Run the model once more and return its maps, whole, with their tokens as labels."""
+        with self._with_interventions(), torch.no_grad(), watch(self.predictor.model) as seen:
+            self.predictor.model(*self.inputs)
+        return [trace.with_labels(*self.labels_of(trace.name)) for trace in seen.traces()]
 
     # -- what can be asked ---------------------------------------------------------------------------------------------
 
@@ -385,29 +404,25 @@ def inspect(
 
     `given` holds text, image or sound and the options of the task; `most` bounds the bytes that are kept.
     """
-    cls = inspection_class(type(predictor))
-    if cls is None:
-        raise Unsupported(
-            f"{type(predictor).__name__} declares no inputs and outputs (tasks.predictor), so it cannot be inspected"
-        )
-    return cls(predictor, given, name=name, interventions=interventions, most=most)
+    return inspection_class(type(predictor))(predictor, given, name=name, interventions=interventions, most=most)
 
 
-def inspection_class(predictor: type[Any]) -> type[Inspection] | None:
-    """Return the inspection of a predictor class: that of its task, else by the kind of its first input."""
+def inspection_class(predictor: type[Any]) -> type[Inspection]:
+    """Return the inspection of a predictor class: that of its task or a base class, else by its first input."""
     from regard.tasks import task_name
     from regard.tasks.predictor import Predictor
 
-    if (task := task_name(predictor)) in INSPECTIONS:
-        return resolve(INSPECTIONS, task, "inspection")
+    for base in predictor.__mro__:
+        if (task := task_name(base)) in INSPECTIONS:
+            return resolve(INSPECTIONS, task, "inspection")
     if not issubclass(predictor, Predictor):
-        return None
+        raise Unsupported(f"{predictor.__name__} is no Predictor: it declares no inputs and outputs to inspect.")
     kind = next(iter(predictor.inputs.values())).kind
     return resolve(INSPECTIONS_BY_INPUT, kind if kind in INSPECTIONS_BY_INPUT else "any", "inspection")
 
 
 def _input_kind(name: str, kind: type | tuple[type, ...]) -> str:
-    return "text" if kind is not bytes else "audio" if name == "sound" else name
+    return "text" if kind is not bytes else name
 
 
 def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:

@@ -19,20 +19,21 @@ from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 
 class CTCInspection(Inspection):
-    """A sound and what is said in it; `said` is another text to look for."""
+    """A sound and what is said in it; `target_text` is another text to align."""
 
     task = "ctc_speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
+    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
     input = "frames"
+    figure = "ctc_lattice"
     predictor: CTCSpeechRecognizer
 
     def read(self) -> None:
         """Hear the sound."""
-        beams = self.given.get("beam_size", 1)
+        beams = self.given.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-        frames = audio_frames(self.predictor, self.given["sound"])
-        found = self.predictor.analyze(frames, beams, self.given.get("said"))
+        frames = audio_frames(self.predictor, self.given["audio"])
+        found = self.analysis = self.predictor.analyze(frames, beams, self.given.get("target_text"))
         many, seconds = len(found.path), found.seconds
         preprocess = self.predictor.preprocess
         assert preprocess is not None

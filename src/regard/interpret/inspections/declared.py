@@ -25,6 +25,7 @@ class DeclaredInspection(Inspection):
 
     input_types: ClassVar[Mapping[str, Any]] = {}
     input = ""
+    figure = "output"
     predictor: Predictor
 
     @classmethod
@@ -44,8 +45,8 @@ class DeclaredInspection(Inspection):
 
     def read(self) -> None:
         self.show()
-        (found,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
-        self.output = {"kind": found.kind, **found.to_json()}
+        (self.prediction,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
+        self.output = {"kind": self.prediction.kind, **self.prediction.to_json()}
         self._sides_of: dict[str, tuple[str, str]] = {}
         if self.store:
             self.lay_out()

@@ -47,6 +47,9 @@ class ExtractiveQAInspection(EncoderInspection):
         notes[first : last + 1] = ["answer", *["…"] * (last - first)]
         self.sides["text"] = self.sides["text"]._replace(notes=notes)
 
+    def summary(self) -> list[str]:
+        return [self.given["question"].strip(), self.output["text"]]
+
     @property
     def targets(self) -> list[str]:
         """Both ends of the answer."""

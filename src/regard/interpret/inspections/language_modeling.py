@@ -27,7 +27,7 @@ class LanguageModelInspection(Inspection):
 
     task = "language_modeling"
     input_types: ClassVar[dict[str, Any]] = {
-        "text": str, "following": str, "max_new_tokens": int, "temperature": (int, float), "top_k": int,
+        "text": str, "target_text": str, "max_new_tokens": int, "temperature": (int, float), "top_k": int,
         "top_p": (int, float), "min_p": (int, float), "seed": int,
     }  # fmt: skip
     input = output_side = "text"
@@ -36,7 +36,7 @@ class LanguageModelInspection(Inspection):
     def read(self) -> None:
         """Write on where nothing is given to follow, then read all of it once."""
         writer, text, given = self.predictor, self.predictor.text, dict(self.given)
-        prompt, following = given.pop("text"), given.pop("following", None)
+        prompt, following = given.pop("text"), given.pop("target_text", None)
         if not 0 <= given.get("max_new_tokens", 0) <= MAX_TOKENS:
             raise BadInput(f"{given['max_new_tokens']} tokens cannot be looked at; ask for up to {MAX_TOKENS}")
         (ids,) = writer._encoded([prompt])
@@ -72,6 +72,14 @@ class LanguageModelInspection(Inspection):
     def sides_of(self, held: LazyMap) -> tuple[str, str]:
         """Tokens look at those before them."""
         return "text", "text"
+
+    def labels_of(self, name: str) -> tuple[list[str], list[str]]:
+        """A row is the token being written, a column a token that it could attend to."""
+        tokens = self.sides["text"].tokens
+        ended = [self.predictor.text.pieces(self.chosen)[-1]] if self.output["why"] == "end" else []
+        if len(tokens) + len(ended) < 2:
+            raise BadInput("A text of one token has no attention to show; give a longer one.")
+        return [*tokens[1:], *ended], tokens if ended else tokens[:-1]
 
     @property
     def paths(self) -> LayerPaths:

@@ -15,11 +15,12 @@ from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
 
 class SpeechRecognitionInspection(Inspection):
-    """A sound and what is said in it; `said` is another text to look for."""
+    """A sound and what is said in it; `target_text` is another text to align."""
 
     task = "speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
+    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
     input = "frames"
+    figure = "audio_alignment"
     predictor: SpeechRecognizer
 
     def read(self) -> None:
@@ -27,8 +28,8 @@ class SpeechRecognitionInspection(Inspection):
         hearer, text, beams = self.predictor, self.predictor.text, self.given.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-        frames, wide, lengths = hearer.single_batch(audio_frames(hearer, self.given["sound"]))
-        said, score = self.given.get("said"), None
+        frames, wide, lengths = hearer.single_batch(audio_frames(hearer, self.given["audio"]))
+        said, score = self.given.get("target_text"), None
         if said is None:
             with torch.inference_mode():
                 best = hearer.best(frames, wide, lengths, beams)
@@ -40,6 +41,7 @@ class SpeechRecognitionInspection(Inspection):
         many = max(held.columns for held in self.store.values())
         preprocess = hearer.preprocess
         assert preprocess is not None
+        self.frames = frames
         self.sound = spectrogram(frames, preprocess.n_mels, many * hearer.seconds)
         self.output = {"text": line, "score": score}
         self.sides = {

@@ -24,11 +24,10 @@ from regard.tasks.text.translation import Translator, clean_line
 
 
 class TranslationInspection(Inspection):
-    """A line and its translation; `own` is what another one to look at is given as."""
+    """A line and its translation; `target_text` is another one to look at."""
 
     task = "translation"
-    input_types: ClassVar[dict[str, Any]] = {"text": str, "translation": str, "beam_size": int}
-    own: ClassVar[str] = "translation"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}
     input = "source"
     predictor: Translator
 
@@ -37,7 +36,7 @@ class TranslationInspection(Inspection):
         translator, text = self.predictor, self.predictor.text
         source = translator._one(self.given["text"], translator.source)
         line = self._shown(self.given["text"])
-        if asked := self.given.get(self.own):
+        if asked := self.given.get("target_text"):
             ids, score = translator._one(asked, translator.target), None
         else:
             beams = self.given.get("beam_size", 4)
@@ -115,4 +114,4 @@ class TranslationInspection(Inspection):
 
     def _asked(self, target: int) -> None:
         if not 0 <= target < len(self.chosen):
-            raise BadInput(f"there is no token {target} in the {self.own}; there are 0 to {len(self.chosen) - 1}")
+            raise BadInput(f"there is no token {target} in the output; there are 0 to {len(self.chosen) - 1}")

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
@@ -182,8 +182,9 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     from regard.interpret.inspection import inspection_class
 
     predictor = jobs.pool.get(name)
-    cls = inspection_class(type(predictor))
-    if cls is None:
+    try:
+        cls = inspection_class(type(predictor))
+    except Unsupported:
         return None
     inputs, options = cls.fields(type(predictor))
     output = getattr(getattr(predictor, "outputs", None), "kind", "")
