@@ -45,12 +45,12 @@ class Comparison(Protocol):
 
 
 def compare_outputs(
-    predictor: Any, given: Mapping[str, Any], interventions: Sequence[Mapping[str, Any]]
+    predictor: Any, inputs: Mapping[str, Any], interventions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The original and the changed output, and what the change does to the loss of the original."""
     if not interventions:
         raise BadInput("there is nothing to compare with; give at least one intervention")
-    saying = _comparison(predictor, given)
+    saying = _comparison(predictor, inputs)
     with torch.no_grad():
         original, said = saying.predict()
         before = saying.log_probs(said)
@@ -74,14 +74,14 @@ def compare_outputs(
 class TranslationComparison:
     """A translator (a pronouncer, a text-to-text model) and a line."""
 
-    def __init__(self, predictor: Translator, given: Mapping[str, Any]) -> None:
-        self.predictor, self.source = predictor, predictor._one(_require_text(given), predictor.source)
-        self.beam_size = _require_number(given, "beam_size", 4, 64)
-        asked = given.get("target_text")
+    def __init__(self, predictor: Translator, inputs: Mapping[str, Any]) -> None:
+        self.predictor, self.source = predictor, predictor._one(_require_text(inputs), predictor.source)
+        self.beam_size = _require_number(inputs, "beam_size", 4, 64)
+        asked = inputs.get("target_text")
         self.asked = predictor._one(asked, predictor.target) if asked else None
 
     def predict(self) -> tuple[dict[str, Any], list[int]]:
-        """The best translation that is found, or the one that was given."""
+        """The best translation that is found, or the one that was inputs."""
         if self.asked is not None:
             return {"text": self.predictor._decode([self.asked])[0]}, self.asked
         best = self.predictor._search([self.source], GenerationConfig(self.beam_size), 4096, [0])[0][0]
@@ -98,9 +98,9 @@ class TranslationComparison:
 class GenerationComparison:
     """A language model and a prompt."""
 
-    def __init__(self, predictor: TextGenerator, given: Mapping[str, Any]) -> None:
-        self.predictor, self.tokens = predictor, _require_number(given, "max_new_tokens", 24, 512)
-        (self.prompt,) = predictor._encoded([_require_text(given)])
+    def __init__(self, predictor: TextGenerator, inputs: Mapping[str, Any]) -> None:
+        self.predictor, self.tokens = predictor, _require_number(inputs, "max_new_tokens", 24, 512)
+        (self.prompt,) = predictor._encoded([_require_text(inputs)])
 
     def predict(self) -> tuple[dict[str, Any], list[int]]:
         """What it finds likeliest to follow, word by word."""
@@ -120,8 +120,8 @@ class GenerationComparison:
 class FillMaskComparison:
     """A model that guesses hidden words, and a text with some."""
 
-    def __init__(self, predictor: FillMask, given: Mapping[str, Any]) -> None:
-        self.predictor, self.text = predictor, _require_text(given)
+    def __init__(self, predictor: FillMask, inputs: Mapping[str, Any]) -> None:
+        self.predictor, self.text = predictor, _require_text(inputs)
         if predictor.mask_token not in self.text:
             raise BadInput(f"the text has no {predictor.mask_token}; write it where a word is to be guessed")
 
@@ -161,8 +161,8 @@ class ClassificationComparison:
 class TaggingComparison:
     """A model that tags words, and a sentence."""
 
-    def __init__(self, predictor: Tagger, given: Mapping[str, Any]) -> None:
-        self.predictor, self.words = predictor, _require_text(given).split()
+    def __init__(self, predictor: Tagger, inputs: Mapping[str, Any]) -> None:
+        self.predictor, self.words = predictor, _require_text(inputs).split()
 
     def predict(self) -> tuple[dict[str, Any], list[str]]:
         """Every word with its tag."""
@@ -172,9 +172,9 @@ class TaggingComparison:
     def log_probs(self, said: list[str]) -> TokenLogProbs:
         """Each word by itself."""
         found: TokenLogProbs = []
-        for row, places in encode_sentences(self.predictor.text, [self.words], self.predictor.room)[0]:
+        for row, positions in encode_sentences(self.predictor.text, [self.words], self.predictor.room)[0]:
             tokens = torch.tensor([row], device=next(self.predictor.model.parameters()).device)
-            shares = self.predictor.model(tokens)[0, places].float().log_softmax(-1)
+            shares = self.predictor.model(tokens)[0, positions].float().log_softmax(-1)
             for values in shares.tolist():
                 at = len(found)
                 found.append((self.words[at], values[self.predictor.labels.index(said[at])]))
@@ -184,8 +184,8 @@ class TaggingComparison:
 class QuestionAnsweringComparison:
     """A model that finds answers, a text and a question."""
 
-    def __init__(self, predictor: QuestionAnswerer, given: Mapping[str, Any]) -> None:
-        self.predictor, self.text, self.question = predictor, _require_text(given), _require_text(given, "question")
+    def __init__(self, predictor: QuestionAnswerer, inputs: Mapping[str, Any]) -> None:
+        self.predictor, self.text, self.question = predictor, _require_text(inputs), _require_text(inputs, "question")
 
     def predict(self) -> tuple[dict[str, Any], LocatedAnswer]:
         """The answer as it stands in the text."""
@@ -193,7 +193,7 @@ class QuestionAnsweringComparison:
         return {"text": found.answer.text, "score": found.answer.score}, found
 
     def log_probs(self, said: LocatedAnswer) -> TokenLogProbs:
-        """Where it begins and where it ends, over the places of the text in the window that held it."""
+        """Where it begins and where it ends, over the positions of the text in the window that held it."""
         device, window = next(self.predictor.model.parameters()).device, said.window
         scores = self.predictor.model(*(torch.tensor([row], device=device) for row in (window.tokens, window.segments)))
         shares = scores[0, window.first : window.first + len(window.spans)].float().log_softmax(0)
@@ -201,25 +201,25 @@ class QuestionAnsweringComparison:
         return [(what, float(shares[at - window.first, n])) for n, (at, what) in enumerate(ends)]
 
 
-def _comparison(predictor: Any, given: Mapping[str, Any]) -> Comparison:
+def _comparison(predictor: Any, inputs: Mapping[str, Any]) -> Comparison:
     """The input before its model, in the way of its task."""
     from regard.tasks.image.image_classifier import ImageClassifier
 
     if isinstance(predictor, Translator):
-        return TranslationComparison(predictor, given)
+        return TranslationComparison(predictor, inputs)
     if isinstance(predictor, TextGenerator):
-        return GenerationComparison(predictor, given)
+        return GenerationComparison(predictor, inputs)
     if isinstance(predictor, FillMask):
-        return FillMaskComparison(predictor, given)
+        return FillMaskComparison(predictor, inputs)
     if isinstance(predictor, Tagger):
-        return TaggingComparison(predictor, given)
+        return TaggingComparison(predictor, inputs)
     if isinstance(predictor, QuestionAnswerer):
-        return QuestionAnsweringComparison(predictor, given)
+        return QuestionAnsweringComparison(predictor, inputs)
     if isinstance(predictor, TextClassifier):
-        texts = [[_require_text(given, part)] for part in ("text", "other") if part in given]
+        texts = [[_require_text(inputs, part)] for part in ("text", "other") if part in inputs]
         return ClassificationComparison(lambda: predictor(*texts)[0])
     if isinstance(predictor, ImageClassifier):
-        if not isinstance(image := given.get("image"), bytes):
+        if not isinstance(image := inputs.get("image"), bytes):
             raise BadInput("give an image")
         return ClassificationComparison(lambda: predictor([image])[0])
     raise Unsupported(f"outputs of a {type(predictor).__name__} cannot be put beside one another yet")
@@ -234,15 +234,15 @@ def _mean_loss(log_probs: TokenLogProbs) -> float | None:
     return -sum(value for _, value in log_probs) / len(log_probs) if log_probs else None
 
 
-def _require_text(given: Mapping[str, Any], name: str = "text") -> str:
-    found = given.get(name)
+def _require_text(inputs: Mapping[str, Any], name: str = "text") -> str:
+    found = inputs.get(name)
     if not isinstance(found, str) or not found.strip():
         raise BadInput(f"give a {name}")
     return found
 
 
-def _require_number(given: Mapping[str, Any], name: str, default: int, most: int) -> int:
-    found = given.get(name, default)
+def _require_number(inputs: Mapping[str, Any], name: str, default: int, most: int) -> int:
+    found = inputs.get(name, default)
     if not isinstance(found, int) or not 1 <= found <= most:
         raise BadInput(f"{name} is a number from 1 to {most}, not {found!r:.40}")
     return found

@@ -63,7 +63,7 @@ def service():
 
 @pytest.fixture(scope="module")
 def look(service):
-    given = {"model": "fill-en", "given": {"text": "A [MASK] is here."}}
+    given = {"model": "fill-en", "inputs": {"text": "A [MASK] is here."}}
     found = httpx.post(f"{service}/explore/inspections", json=given, timeout=60).json()
     return found["id"], found["maps"][0]["name"]
 

@@ -415,7 +415,7 @@ def test_script_in_a_text_comes_back_as_json_and_never_as_a_page(client):
 
 def test_an_exported_inspection_holds_script_as_text_and_is_downloaded(client):
     words = "</script><script>alert(1)</script> [MASK]"
-    about = client.post("/explore/inspections", json={"model": "fill-en", "given": {"text": words}})
+    about = client.post("/explore/inspections", json={"model": "fill-en", "inputs": {"text": words}})
     assert about.status_code == 200, about.text
     answer = client.get(f"/explore/inspections/{about.json()['id']}/export")
     assert answer.status_code == 200
@@ -423,7 +423,7 @@ def test_an_exported_inspection_holds_script_as_text_and_is_downloaded(client):
     assert answer.text.count("</script>") == 2
     assert "<script>alert" not in answer.text
     numbers = client.get(f"/explore/inspections/{about.json()['id']}/export", params={"format": "json"}).json()
-    assert numbers["about"]["given"]["text"] == words
+    assert numbers["about"]["inputs"]["text"] == words
     refused(client.get(f"/explore/inspections/{about.json()['id']}/export", params={"format": "exe"}), 422)
     refused(client.get("/explore/inspections/nothing/export"), 404)
 
