@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import SAMPLING, Device, Seed
+from regard.cli.options import Device, Seed
+from regard.decoding.generation_config import SAMPLING
 
 
 def handwrite(

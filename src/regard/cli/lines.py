@@ -43,15 +43,9 @@ class Line:
     problem: str = ""
 
 
-def reject_bad_line(line: Line) -> None:
-    """Raise where a line is no text, for whoever can leave none out."""
-    if line.problem and not line.text:
-        raise BadInput(f"line {line.number} {line.problem.split(':')[0]}")
-
-
-def replace_control_characters(line: Line) -> str:
-    """The text with a space for each of its control characters, so that all others stand where they stood."""
-    return _CONTROL.sub(" ", line.text)
+def replace_control_characters(text: str) -> str:
+    """Return the text with a space for each control character; all others keep their places."""
+    return _CONTROL.sub(" ", text)
 
 
 def open_lines(path: str | Path) -> BinaryIO:
