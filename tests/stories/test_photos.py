@@ -128,7 +128,7 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
     photo().save(tmp_path / "photo.png")
     for words, said in (
         (["see", "photo.png", "--model", translator_folder], "is an image, and"),
-        (["see", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
+        (["see", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
         (["classify", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,9 +55,11 @@ def near(
     check_output_files([picture] if picture is not None else (), page=False)
     vectors = load_predictor_as(NearestWords, model, "not word vectors; see regard list zoo")
 
-    def predict(asked: list[tuple[str, ...]], numbers: Sequence[int]) -> list[Neighbors]:
-        find = [vectors.nearest(*each, k) if len(each) == 1 else vectors.analogy(*each, k) for each in asked]
-        return [Neighbors(_title(each), tuple(found)) for each, found in zip(asked, find, strict=True)]
+    def predict(asked: list[Any], numbers: Sequence[int]) -> list[Neighbors]:
+        found = [
+            vectors.nearest(*each, top_k=k) if len(each) == 1 else vectors.analogy(*each, top_k=k) for each in asked
+        ]
+        return [Neighbors(_title(each), tuple(some)) for each, some in zip(asked, found, strict=True)]
 
     asked = [(word,) for word in words or ()] + ([analogy] if analogy is not None else [])
     runner = BatchRunner(predict, "look up")

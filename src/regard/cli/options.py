@@ -67,13 +67,12 @@ def with_options(
     return decorate
 
 
-def make_options(config: type, values: Mapping[str, Any]) -> Any:
+def make_options(config: Any, values: Mapping[str, Any]) -> Any:
     """Return the options of a config, or of a predictor's class; what it refuses is a wrong use of the command."""
     from regard.core.config import from_dict
 
-    build = getattr(config, "make_options", None) or (lambda values: from_dict(config, values))
     try:
-        made = build(values)
+        made = config.make_options(values) if hasattr(config, "make_options") else from_dict(config, values)
         if hasattr(made, "refuse_unused"):
             made.refuse_unused(values)
     except RegardError as error:
