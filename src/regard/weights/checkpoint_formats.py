@@ -70,8 +70,11 @@ def check_requirements(whose: str, config: Any, needed: Mapping[str, Requirement
 
 
 def requires_softmax(config: Any) -> Requirement:
-    """Require softmax attention."""
-    return "softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"
+    """Require softmax attention without arguments; a backend computes the same."""
+    if not isinstance(config.attention, str):
+        return "softmax", False
+    spec = Spec.parse(config.attention)
+    return "softmax", spec.name == "softmax" and not spec.args and spec.kwargs.keys() <= {"backend"}
 
 
 def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
