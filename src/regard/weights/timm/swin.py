@@ -139,8 +139,8 @@ def check_rounding(whose: str, config: Any) -> None:
             rounded = pixels // (config.patch_size * 2**stage)
             if rounded < side and rounded <= config.window_size:
                 raise Unsupported(
-                    f"{whose} chooses the windows of stage {stage} for a grid side of {rounded}, but images of {pixels} "
-                    f"pixels have one of {side}; use an image size that {config.patch_size * 2**stage} divides"
+                    f"{whose} chooses the windows of stage {stage} for a grid side of {rounded}, but images of "
+                    f"{pixels} pixels have one of {side}; use an image size that {config.patch_size * 2**stage} divides"
                 )
 
 
