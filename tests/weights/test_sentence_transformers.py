@@ -71,7 +71,8 @@ QUERY = {"prompts": {"query": "query: a "}, "default_prompt_name": "query"}
     {}, {"pooling": {"pooling_mode": "cls"}}, {"pooling": {"pooling_mode": "max"}}, {"truncate_dim": 6}, QUERY,
     QUERY | {"pooling": {"include_prompt": False}, "truncate_dim": 5},
     QUERY | {"pooling": {"include_prompt": False, "pooling_mode": "cls"}},
-    {"prompts": {"query": "query: "}}, {"transformer": {"do_lower_case": True}}, {"transformer": {"max_seq_length": 14}},
+    {"prompts": {"query": "query: "}}, {"transformer": {"do_lower_case": True}},
+    {"transformer": {"max_seq_length": 14}},
 ], ids=str)  # fmt: skip
 def test_vectors_equal_those_of_sentence_transformers(tmp_path, settings):
     theirs = peer(tmp_path, **settings)

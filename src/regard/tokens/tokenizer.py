@@ -152,7 +152,7 @@ class Tokenizer:
         other = HFTokenizer.from_str(self._tokenizer.to_str())
         steps = [normalizers.Lowercase(), *([] if other.normalizer is None else [other.normalizer])]
         other.normalizer = normalizers.Sequence(steps)
-        return Tokenizer(other, {role: other.id_to_token(i) for role, i in self._special.items()})
+        return _rebuild(other.to_str(), self.__reduce__()[1][1])
 
     # -- encode, decode ---------------------------------------------------------------------------------------------
 

@@ -427,7 +427,13 @@ def _image_processor(given: Mapping[str, Any], image: Pair, channels: int) -> di
         known = ", ".join(f"{each}ImageProcessor" for each in IMAGE_PROCESSORS)
         raise Unsupported(f"preprocessing by '{named}' is not supported; expected one of: {known}")
     told = {name: value for name, value in given.items() if value is not None}
-    how = {"size": list(image), "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+    how: dict[str, Any] = {
+        "size": list(image),
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+    }
     how |= IMAGE_PROCESSORS[kind] | told
     if not how["do_resize"] or how.get("do_pad"):
         wrong = "do_pad=True" if how["do_resize"] else "do_resize=False"
