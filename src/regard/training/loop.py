@@ -292,9 +292,8 @@ class TrainingRun:
             with self.parallel.accumulating(last=batch is batches[-1]):
                 total, parts = self._loss(batch, numbers.step)
                 (total * weight).backward()
-            self._add_to_log(
-                {name: x.detach() if _is_used(weight) else torch.zeros_like(x) for name, x in parts.items()}
-            )
+            used = isinstance(weight, Tensor) or weight > 0
+            self._add_to_log({name: x.detach() if used else torch.zeros_like(x) for name, x in parts.items()})
         norm, skipped = self.optimizer.step(numbers.learning_rate)
         self._add_to_log({"_norm": norm.masked_fill(skipped > 0, 0.0), "_skipped": skipped})
         self.task.after_update(self.model, numbers.step + 1)
