@@ -13,7 +13,7 @@ from regard.training.update_graph import UpdateGraphs
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 EXACT = ["train.device=cuda", "train.deterministic=true", "train.compile=false", "train.score_interval=0"]
-EXACT += ["train.steps=48", "data.pad_to_multiple_of=8", "train.log_interval=1"]
+EXACT += ["train.graph=on", "train.steps=48", "data.pad_to_multiple_of=8", "train.log_interval=1"]
 
 
 @pytest.fixture(scope="module")

@@ -161,8 +161,10 @@ class TrainingRun:
             reason = "train.graph=off"
         elif self.world.size > 1 or self.parallel.mode != "one":
             reason = "several processes"
-        elif not getattr(self.task, "capturable", False):
-            reason = f"the task {self.task.name} has state on the host"
+        elif self.settings.graph == "auto" and not getattr(self.task, "capturable", False):
+            reason = f"not tested with the task {self.task.name}; train.graph=on tries it"
+        elif self.settings.graph == "auto" and self.settings.deterministic:
+            reason = "not tested with deterministic algorithms; train.graph=on tries it"
         elif self.settings.gradient_checkpointing:
             reason = "gradient checkpointing"
         if reason and self.settings.graph == "on":

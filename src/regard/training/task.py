@@ -33,7 +33,7 @@ class Task(Protocol):
     name: str
     unit: str  # what `count` counts: tokens, words, images
     split_size: str  # the key of a report that has the size of the split
-    capturable: bool  # `loss` and `after_update` compute on the device, with state in tensors changed in place
+    capturable: bool  # updates may be CUDA graphs: they compute on the device, with state in tensors changed in place
 
     def fit(self, config: Any) -> Any:
         """Return the model's config with the fields that only the data determine."""

@@ -20,7 +20,7 @@ import gc
 import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,8 @@ class UpdateGraphs:
 
     def _try_capture(self, key: Hashable, batches: Sequence[Any], numbers: UpdateNumbers) -> _CapturedUpdate | None:
         """Capture an update; where that fails, say why and capture none from now on."""
+        generators = [torch.cuda.default_generators[self.device.index or 0], *self.generators]
+        states = [generator.get_state() for generator in generators]
         try:
             self.graphs[key] = self._capture(batches, numbers)
         except Exception as error:
@@ -123,6 +125,10 @@ class UpdateGraphs:
             reason = "out of GPU memory" if is_out_of_memory(error) else str(error).strip().split("\n")[0]
             self.clear()
             torch.cuda.empty_cache()
+            for generator, state in zip(generators, states, strict=True):  # a failed capture leaves them capturing
+                fresh = torch.Generator(self.device)
+                fresh.set_state(state)
+                generator.graphsafe_set_state(fresh.graphsafe_get_state())
             self.say(f"updates are not captured as CUDA graphs: {reason}")
             return None
         return self.graphs[key]
@@ -141,8 +147,11 @@ class UpdateGraphs:
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 self.compute(static, UpdateNumbers.from_device(values))
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # it says only that the capture failed
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         if drawn != _host_random_state():
             raise RuntimeError("random numbers are drawn on the host")
         return _CapturedUpdate(graph, static, values)
