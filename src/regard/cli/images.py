@@ -19,15 +19,15 @@ SNIFF_BYTES = 4096  # bytes of a file that are asked whether it is a text: no te
 
 
 def is_image(word: str) -> bool:
-    """Whether a word on the command line means an image file, of a kind that is read or not: a sentence that ends like
-    one does not."""
+    """Return whether an argument is the name of an image file, of a readable kind or not; a sentence that ends like one
+    is not."""
     from regard.modalities.decode_image import SUFFIXES, UNSUPPORTED_SUFFIXES
 
     return word.lower().endswith(SUFFIXES + UNSUPPORTED_SUFFIXES) and (len(word.split()) == 1 or path_exists(word))
 
 
 def are_images(words: Sequence[str] | None) -> bool:
-    """Whether any of these words is an image file, whatever its name, or a folder."""
+    """Return whether any of these arguments is an image file, whatever its name, or a folder."""
     return any(
         is_image(word) or (word.endswith("/") and len(word.split()) == 1) or (path_exists(word) and _holds(Path(word)))
         for word in words or ()
@@ -35,7 +35,7 @@ def are_images(words: Sequence[str] | None) -> bool:
 
 
 def _holds(path: Path) -> bool:
-    """Whether a path is a folder, or a file that begins as images do or no text does: a word may also name a text."""
+    """Return whether a path is a folder, or a file that begins as images do or as no text does."""
     from regard.modalities.decode_image import image_format, read_magic
 
     if not path.is_file():
@@ -47,8 +47,9 @@ def _holds(path: Path) -> bool:
 def load_image_classifier(
     word: str, name: str | None, found: Any = None, device: str = "auto", gradients: bool = False
 ) -> tuple[str, ImageClassifier]:
-    """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
-    the one that ships. `gradients`: those of an answer will be asked for."""
+    """Return the image classifier of a name or a folder (`found`: loaded before), or the one that ships, and its name.
+
+    `word` is the argument that is an image; `gradients`: keep it differentiable."""
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.tasks.image.image_classifier import ImageClassifier
 
@@ -60,7 +61,7 @@ def load_image_classifier(
 
 
 def default_image_classifier() -> str:
-    """The name of the classifier of images that ships with the package."""
+    """Return the name of the image classifier that ships with the package."""
     from regard.api import zoo
 
     for name, folder in zoo().items():
@@ -71,7 +72,7 @@ def default_image_classifier() -> str:
 
 
 def describe_labels(name: str, classifier: ImageClassifier) -> str:
-    """What a classifier knows, in one line."""
+    """Return the line about the labels of a classifier."""
     labels = classifier.labels
     more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
     return f"{name} knows {', '.join(labels[:LISTED_LABELS])}{more}; it says one of them whatever it is shown"
@@ -120,7 +121,7 @@ def _named(item: Item) -> Item:
 
 
 def path_exists(word: str) -> bool:
-    """Whether there is a file or a folder of this name; a sentence may be longer than a name can be."""
+    """Return whether a file or a folder has this name; a sentence may be longer than a name can be."""
     try:
         return bool(word) and Path(word).exists()
     except (OSError, ValueError):

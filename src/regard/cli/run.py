@@ -49,8 +49,8 @@ def run(
 ) -> int:
     """Run any model on any input that it takes, and print its outputs.
 
-    Output n belongs to input n. An input that cannot be used is named on stderr and makes the exit status 1. The
-    options of a model are listed by regard run MODEL --help.
+    Output n belongs to input n. An input that cannot be used is named on stderr and makes the exit status 1. regard run
+    MODEL --help lists the options of a model.
 
     \b
       regard run fashion boot.png shoes/ --json
