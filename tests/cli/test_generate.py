@@ -155,11 +155,11 @@ def test_options_that_do_not_go_together_are_refused(folder, capsys):
         (["--stream", "--num-candidates", "2"], "--stream prints one text"),
         (["--max-new-tokens", "0"], "--max-new-tokens"),
         (["--top-p", "1.5"], "--top-p"),
-        (["--top-p", "0"], "top_p must be above 0"),
+        (["--top-p", "0"], "--top-p must be above 0"),
         (["--seed", str(2**64)], "at most 64 bits"),
         (["--beam-size", "2", "--stop", "x"], "does not work with beam search"),
         (["--beam-size", "2", "--temperature", "0.5"], "temperature needs sampling"),
-        (["--length-penalty", "2"], "length_penalty needs beam search"),
+        (["--length-penalty", "2"], "--length-penalty needs beam search"),
         (["--temperature", "0", "--num-candidates", "2"], "at temperature 0 all samples are the same"),
     ):
         assert call("generate", "two", "--model", folder, *words) == 2

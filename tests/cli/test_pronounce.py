@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
 
 def test_more_pronunciations_than_beams_are_refused(folder, capsys):
     assert call("pronounce", "bad", "--model", folder, "--num-candidates", "9") == 2
-    assert "num_candidates must be at most beam_size (4), got 9" in capsys.readouterr().err
+    assert "--num-candidates must be at most --beam-size (4), got 9" in capsys.readouterr().err
 
 
 def test_see_draws_which_letters_each_sound_looked_at(folder, tmp_path, capsys):

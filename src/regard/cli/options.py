@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -76,7 +77,11 @@ def make_options(config: Any, values: Mapping[str, Any]) -> Any:
         if hasattr(made, "refuse_unused"):
             made.refuse_unused(values)
     except RegardError as error:
-        raise typer.BadParameter(str(error)) from None
+        names = "|".join(field.name for field in fields(getattr(config, "options", config)) if "_" in field.name)
+        flagged = (
+            re.sub(rf"\b({names})\b", lambda found: f"--{found[0].replace('_', '-')}", str(error)) if names else ""
+        )
+        raise typer.BadParameter(flagged or str(error)) from None
     return made
 
 

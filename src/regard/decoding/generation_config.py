@@ -102,10 +102,10 @@ class GenerationConfig:
     def refuse_unused(self, given: Collection[str]) -> None:
         """Raise `BadInput` if an option that was given has no effect beside the others."""
         if self.sample:
-            unused = dict.fromkeys(("groups", "diversity", "length_penalty"), "has no effect on samples")
-            unused |= {"beam_size": "has no effect on samples"} if self.beam_size > 1 else {}
+            unused = dict.fromkeys(("groups", "diversity", "length_penalty"), "is for beam search, not for sampling")
+            unused |= {"beam_size": "is for beam search, not for sampling"} if self.beam_size > 1 else {}
         else:
-            unused = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed"), "needs sampling")
+            unused = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed"), "needs sampling (sample)")
             unused |= {"diversity": "needs groups of beams"} if self.groups == 1 else {}
             unused |= {"length_penalty": "needs beam search"} if self.beam_size == 1 else {}
         for name, why in unused.items():
