@@ -11,15 +11,19 @@ os.environ.setdefault("REGARD_CACHE", tempfile.mkdtemp(prefix="regard-cache-")) 
 from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked wherever attention, blocks and models are called (see core/shapes.py).
-install_import_hook(["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"], "beartype.beartype")
+CHECKED = ["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"]
+install_import_hook(CHECKED, "tests.shape_checks.check_first_calls")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+from tests import shape_checks  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def _seed():
     """Every test draws the same numbers, whatever ran before it."""
+    shape_checks.restart()
     torch.manual_seed(0)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
