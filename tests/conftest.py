@@ -18,6 +18,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from tests import shape_checks  # noqa: E402
+from tests.warm_python import WarmPython  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,13 @@ def _seed():
     shape_checks.restart()
     torch.manual_seed(0)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what missing data cost."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if missing := sum("REGARD_DATA" in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"{missing} tests skipped because data are missing: set REGARD_DATA")
 
 
 @pytest.fixture
@@ -44,3 +52,11 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """Run a program in a process of its own, without shape checks, whose imports are done."""
+    programs = WarmPython(tmp_path_factory.mktemp("programs"))
+    yield programs
+    programs.close()
