@@ -21,15 +21,15 @@ def restart():
 
 def check_first_calls(function):
     """Type-check `function` until the test has used up its checks."""
-    checked = beartype(function)
+    checker = functools.cache(lambda: beartype(function))  # made when it is first needed: most functions never are
 
-    @functools.wraps(checked)
+    @functools.wraps(function)
     def call(*args, **kwargs):
         global _left
         _left -= 1
         if _left < 0:
             jaxtyping.config.update("jaxtyping_disable", True)
             return None
-        return checked(*args, **kwargs)
+        return checker()(*args, **kwargs)
 
     return call

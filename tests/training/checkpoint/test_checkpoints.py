@@ -603,7 +603,7 @@ def test_a_damaged_shard_is_detected(ranks, tmp_path, damage):
 
 
 def test_a_missing_shard_is_detected_even_if_the_manifest_does_not_list_it(ranks, tmp_path):
-    shutil.copytree(ranks / "four1" / "step-00000004", path := tmp_path / "step-00000004")
+    shutil.copytree(ranks / "two" / "step-00000004", path := tmp_path / "step-00000004")
     manifest = read_manifest(path)
     (second,) = (name for name in manifest["files"] if name.startswith("model/shard-00002-"))
     del manifest["files"][second]
