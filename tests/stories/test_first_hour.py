@@ -69,7 +69,7 @@ def test_train_then_measure_then_use(corpus, tmp_path, warm):
 
     done = warm("eval", "runs/mine", "--output", "scores.json", cwd=tmp_path)
     assert done.status == 0, done.err
-    assert "bleu" in done.out
+    assert "BLEU" in done.out
     assert "tok:13a" in done.out  # never a score without how it was counted
     assert "test" in json.loads((tmp_path / "scores.json").read_text("utf-8"))["results"]
 
