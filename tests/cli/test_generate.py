@@ -158,7 +158,7 @@ def test_options_that_do_not_go_together_are_refused(folder, capsys):
         (["--top-p", "0"], "--top-p must be above 0"),
         (["--seed", str(2**64)], "at most 64 bits"),
         (["--beam-size", "2", "--stop", "x"], "does not work with beam search"),
-        (["--beam-size", "2", "--temperature", "0.5"], "temperature needs sampling"),
+        (["--beam-size", "2", "--temperature", "0.5"], "temperature is for sampling; leave it out"),
         (["--length-penalty", "2"], "--length-penalty needs beam search"),
         (["--temperature", "0", "--num-candidates", "2"], "at temperature 0 all samples are the same"),
     ):

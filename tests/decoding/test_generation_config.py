@@ -70,9 +70,9 @@ def test_all_text_predictors_share_it_and_refuse_with_a_reason():
     ("options", "message"),
     [
         ({"groups": 3}, r"beam_size must be a multiple of groups \(3\), got 4"),
-        ({"top_k": 5}, "top_k needs sampling"),
-        ({"seed": 0}, "seed needs sampling"),
-        ({"diversity": 0.5}, "diversity needs groups of beams"),
+        ({"top_k": 5}, "top_k is for sampling; add `sample`, or leave it out"),
+        ({"seed": 0}, "seed is for sampling"),
+        ({"diversity": 0.5}, "diversity needs `groups` of beams; leave it out"),
         ({"beam_size": 1, "length_penalty": 1.0}, "length_penalty needs beam search"),
         ({"sample": True, "beam_size": 2}, "beam_size is for beam search, not for sampling"),
         ({"sample": True, "length_penalty": 2.0}, "length_penalty is for beam search, not for sampling"),

@@ -56,10 +56,8 @@ def near(
     vectors = load_predictor_as(NearestWords, model, "not word vectors; see regard list zoo")
 
     def predict(asked: list[Any], numbers: Sequence[int]) -> list[Neighbors]:
-        found = [
-            vectors.nearest(*each, top_k=k) if len(each) == 1 else vectors.analogy(*each, top_k=k) for each in asked
-        ]
-        return [Neighbors(_title(each), tuple(some)) for each, some in zip(asked, found, strict=True)]
+        find: dict[int, Any] = {1: vectors.nearest, 3: vectors.analogy}
+        return [Neighbors(_title(each), tuple(find[len(each)](*each, k))) for each in asked]
 
     asked = [(word,) for word in words or ()] + ([analogy] if analogy is not None else [])
     runner = BatchRunner(predict, "look up")

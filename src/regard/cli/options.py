@@ -77,12 +77,14 @@ def make_options(config: Any, values: Mapping[str, Any]) -> Any:
         if hasattr(made, "refuse_unused"):
             made.refuse_unused(values)
     except RegardError as error:
-        names = "|".join(field.name for field in fields(getattr(config, "options", config)) if "_" in field.name)
-        flagged = (
-            re.sub(rf"\b({names})\b", lambda found: f"--{found[0].replace('_', '-')}", str(error)) if names else ""
-        )
-        raise typer.BadParameter(flagged or str(error)) from None
+        raise typer.BadParameter(_with_flags(str(error), getattr(config, "options", config))) from None
     return made
+
+
+def _with_flags(message: str, config: type) -> str:
+    """Return a message with --flags for the names of options: those in backticks, and those with an underscore."""
+    names = "|".join(["`\\w+`", *(field.name for field in fields(config) if "_" in field.name)])
+    return re.sub(rf"({names})(?!\w)", lambda found: f"--{found[0].strip('`').replace('_', '-')}", message)
 
 
 def _parameter(field: Any, hint: Any, default: str | None, short: str) -> inspect.Parameter:

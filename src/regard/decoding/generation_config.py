@@ -102,15 +102,16 @@ class GenerationConfig:
     def refuse_unused(self, given: Collection[str]) -> None:
         """Raise `BadInput` if an option that was given has no effect beside the others."""
         if self.sample:
-            unused = dict.fromkeys(("groups", "diversity", "length_penalty"), "is for beam search, not for sampling")
-            unused |= {"beam_size": "is for beam search, not for sampling"} if self.beam_size > 1 else {}
+            unused = dict.fromkeys(("groups", "diversity", "length_penalty"), "is for beam search, not for sampling; ")
+            unused |= {"beam_size": "is for beam search, not for sampling; "} if self.beam_size > 1 else {}
         else:
-            unused = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed"), "needs sampling (sample)")
-            unused |= {"diversity": "needs groups of beams"} if self.groups == 1 else {}
-            unused |= {"length_penalty": "needs beam search"} if self.beam_size == 1 else {}
+            sampling = "" if type(self).sample else "add `sample`, or "  # a class that samples was given beams
+            unused = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed"), f"is for sampling; {sampling}")
+            unused |= {"diversity": "needs `groups` of beams; "} if self.groups == 1 else {}
+            unused |= {"length_penalty": "needs beam search; "} if self.beam_size == 1 else {}
         for name, why in unused.items():
             if name in given:
-                raise BadInput(f"{name} {why}; leave it out")
+                raise BadInput(f"{name} {why}leave it out")
 
 
 @dataclass(frozen=True)
