@@ -70,17 +70,17 @@ def trained(characters: Sequence[Any], epochs: int, seed: int = 0) -> Reader:
     """A reader that has seen these digits, drawn differently in every epoch."""
     torch.manual_seed(seed)
     reader = Reader()
-    optimiser = torch.optim.AdamW(reader.parameters(), lr=2e-3, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=2e-3, weight_decay=0.05)
     steps = epochs * -(-len(characters) // 50)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     labels = torch.tensor([c.label for c in characters])
     for _ in range(epochs):
         drawn = torch.stack([picture(_rotated(_strokes(c))) for c in characters])
         for rows in torch.randperm(len(characters)).split(50):
             loss = nn.functional.cross_entropy(reader(drawn[rows]), labels[rows], label_smoothing=0.05)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     return reader.eval()
 

@@ -110,7 +110,7 @@ def train_child(name: str, device: str, size: dict[str, int]) -> None:
         built = (PlainRNNsearch if kind == "rnnsearch" else PlainLuong)(built)
     built = built.to(device).train()
     parameters = list(built.parameters())
-    optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def do(batch: int, length: int, steps: int) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(1)
@@ -129,8 +129,8 @@ def train_child(name: str, device: str, size: dict[str, int]) -> None:
                 loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             first = loss.detach() if first is None else first
         last = float(loss.detach())  # waits for the device
         seconds, tokens = time.perf_counter() - began, int(inputs[2].sum()) * steps

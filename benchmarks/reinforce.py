@@ -124,7 +124,7 @@ def trained(updates: int) -> tuple[Any, Any, float]:
         PolicyGradientLoss(Reinforce(entropy=0.02, baseline="leave_one_out", num_samples=GROUP)),
         MovingAverageBaseline(decay=0.95),
     )
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(max(updates, 20)):  # a fresh model's rewards are listened to, not learned from
         batch = part.collate(rows[torch.randint(len(rows), (32,))])
         batch = type(batch)(*(x.repeat_interleave(GROUP, 0) for x in batch))
@@ -136,9 +136,9 @@ def trained(updates: int) -> tuple[Any, Any, float]:
         moving.observe(rewards.detach().sum(), real.sum())
         moving.update()
         if step < updates:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (loss / real.sum()).backward()
-            optimiser.step()
+            optimizer.step()
     return data.load("val", text), model, float(moving.mean_reward())
 
 

@@ -53,7 +53,7 @@ OPTIONS = {
     "unpadded": "the head's matrix not padded to a multiple of 64",
     "addmm": "the head's gradient added up inside its product, in float32",
     "wide": "the residual path in float32",
-    "master": "weights in bfloat16, the optimiser's in float32; no autocast",
+    "master": "weights in bfloat16, the optimizer's in float32; no autocast",
     "graph": "the whole update as one CUDA graph",
 }
 ALL = [
@@ -112,7 +112,7 @@ class Setting:
 
 
 def regard_update(setting: Setting) -> tuple[Any, Update]:
-    """The model, the loss and the optimiser as the training loop puts them together."""
+    """The model, the loss and the optimizer as the training loop puts them together."""
     import torch
 
     from regard.blocks.encoder import Stack

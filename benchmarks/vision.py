@@ -109,7 +109,7 @@ class Contender:
                     return run(images)
 
             return infer
-        optimiser = torch.optim.AdamW(model.train().parameters(), lr=1e-4, weight_decay=0.05, fused=True)
+        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, weight_decay=0.05, fused=True)
         run = model if self.form else torch.compile(model, dynamic=False)
         half = dtype != torch.float32
 
@@ -118,8 +118,8 @@ class Contender:
                 logits = run(images)
                 loss = F.cross_entropy(logits, labels)
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             return logits.detach()
 
         return update

@@ -54,7 +54,7 @@ def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
     task = word2vec.Config(window=WINDOW, negatives=DRAWN, subsample=SAMPLE).build(data)
     torch.manual_seed(0)
     model = Word2Vec(task.fit(Config(1, WIDTH)))
-    optimiser = Optimizer(dict(model.named_parameters()), betas=(0.9, 0.999))
+    optimizer = Optimizer(dict(model.named_parameters()), betas=(0.9, 0.999))
     total = epochs * len(task.batches().order(0))
     state = {"place": StreamPosition(), "step": 0}
 
@@ -64,7 +64,7 @@ def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
             loss, _ = task.loss(model, drawn.batch)
             (loss / drawn.count).backward()
             state["step"] += 1
-            optimiser.step(5e-3 * max(0.05, 1 - state["step"] / total))
+            optimizer.step(5e-3 * max(0.05, 1 - state["step"] / total))
             state["place"] = drawn.next_position
             if drawn.next_position.epoch > began:
                 return

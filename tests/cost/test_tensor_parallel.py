@@ -1,4 +1,4 @@
-"""Tensor parallelism: the cut is the one that training makes, and the parts add up to the whole."""
+"""Tensor parallelism: slices equal those of training, and sum to the full model."""
 
 import pytest
 import torch
@@ -15,31 +15,31 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_cut_is_the_one_that_training_makes(name, monkeypatch):
+def test_slices_equal_those_of_training(name, monkeypatch):
     from torch.distributed.tensor.parallel import ColwiseParallel
 
     from regard.training.parallel import parallelize
 
-    made = {}
+    applied = {}
 
     class World:
         tensor_parallel, mesh = 2, {"tensor": None}
 
-    monkeypatch.setattr(parallelize, "parallelize_module", lambda model, mesh, plan: made.update(plan))
+    monkeypatch.setattr(parallelize, "parallelize_module", lambda model, mesh, plan: applied.update(plan))
     model = build(resolve_config(name, None, MODELS[name]))
     parallelize.apply_tensor_parallel(model, World)
-    theirs = {part: "columns" if isinstance(how, ColwiseParallel) else "rows" for part, how in made.items()}
-    assert tensor_parallel.slicing_plan(model, 2) == theirs
+    expected = {part: "columns" if isinstance(how, ColwiseParallel) else "rows" for part, how in applied.items()}
+    assert tensor_parallel.slicing_plan(model, 2) == expected
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_parts_of_cut_matrices_add_up(name):
+def test_slices_sum_to_the_full_model(name):
     config, shape = resolve_config(name, None, MODELS[name]), InputShape(batch=2, length=16)
     whole, part = (
         training_step(config, shape, ExecutionPlan()),
         training_step(config, shape, ExecutionPlan(tensor_parallel=2)),
     )
-    assert part.whole == whole.total
+    assert part.unsliced_parameters == whole.total
     inside = [p for p in whole.parameters if ".blocks." in p and not p.endswith("norms")]
     for name_ in whole.parameters:
         if name_ not in inside:
@@ -51,7 +51,7 @@ def test_the_parts_of_cut_matrices_add_up(name):
     assert {k: 2 * v for k, v in part.maps.items()} == whole.maps
 
 
-def test_what_is_summed_is_what_leaves_rows_and_enters_columns():
+def test_all_reduce_bytes():
     config, shape = resolve_config("gpt", None, MODELS["gpt"]), InputShape(batch=2, length=16)
     notes = training_step(config, shape, ExecutionPlan("float32", tensor_parallel=2)).notes
     stream = 2 * 16 * 64 * 4  # bytes of the residual path
@@ -61,8 +61,8 @@ def test_what_is_summed_is_what_leaves_rows_and_enters_columns():
     assert half["sums forward"] == notes["sums forward"] / 2
 
 
-def test_a_cut_device_computes_what_its_share_of_heads_computes():
-    """With the matching slices of the weights, the two parts of a block's feed-forward sum to the whole."""
+def test_sliced_feedforward_outputs_sum_to_the_full_output():
+    """With matching slices of the weights, the outputs of two sliced feed-forward blocks sum to the full output."""
     torch.manual_seed(0)
     from regard.blocks.feedforward import ReluFeedForward
 
@@ -81,7 +81,7 @@ def test_a_cut_device_computes_what_its_share_of_heads_computes():
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "ranks", "error", "said"),
+    ("name", "settings", "ranks", "error", "message"),
     [
         ("gpt", ["heads=4", "width=64"], 3, BadInput, "does not divide the 4"),
         ("transformer", ["ffn=10", "width=64", "heads=4"], 4, BadInput, "does not divide the 10 units"),
@@ -90,6 +90,6 @@ def test_a_cut_device_computes_what_its_share_of_heads_computes():
         ("rnnsearch", [], 2, Unsupported, "no heads"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(name, settings, ranks, error, said):
-    with fake_tensors(), pytest.raises(error, match=said):
+def test_unsliceable_model_is_refused(name, settings, ranks, error, message):
+    with fake_tensors(), pytest.raises(error, match=message):
         tensor_parallel.slicing_plan(build(resolve_config(name, "tiny", settings)), ranks)

@@ -78,13 +78,13 @@ def taught(task, model, steps, rate=1e-2):
     """The model after so many updates."""
     from regard.data.batching import StreamPosition
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     batches = task.batches().start(StreamPosition())
     for _ in range(steps):
         drawn = next(batches)
         loss, _ = task.loss(model.train(), drawn.batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss / drawn.count).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     return model.eval()

@@ -43,7 +43,7 @@ def cost(
     precision: Annotated[
         str | None, typer.Option(help="Of products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU")
     ] = None,
-    optimiser: Annotated[str, typer.Option(help="adamw, muon, adafactor, sgd; a spec.")] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="adamw, muon, adafactor, sgd; a spec.")] = "adamw",
     accumulate: Annotated[int, typer.Option(help="Passes of an update.")] = 1,
     beam_size: Annotated[int, typer.Option(help="Outputs of each row, with --decode.")] = 1,
     tokens: Annotated[
@@ -106,7 +106,7 @@ def cost(
             tensor_parallel=tensor_parallel,
             recompute=recompute,
             precision=precision or ("float32" if where.is_cpu else "bfloat16"),
-            optimiser=optimiser,
+            optimizer=optimizer,
             accumulate=accumulate,
             beam_size=beam_size,
             tokens=every,
