@@ -388,7 +388,7 @@ def largest_batch(cost: Cost) -> int | None:
     scenario = cost.scenario
 
     @cache
-    def needed(rows: int) -> float:
+    def required(rows: int) -> float:
         return estimate(replace(scenario, shape=replace(scenario.shape, batch=rows * scenario.shares))).required_bytes
 
     available = scenario.device.memory

@@ -236,7 +236,7 @@ def _images(model: nn.Module, shape: InputShape) -> Tensor:
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
     """Return a maker of one vector per step (or one class id, for discrete actions)."""
 
-    def made(model: nn.Module, shape: InputShape) -> Tensor:
+    def make(model: nn.Module, shape: InputShape) -> Tensor:
         config: Any = model.config
         steps = shape.batch, row_length(model, shape)
         if field == "action_dim" and config.action_type == "discrete":

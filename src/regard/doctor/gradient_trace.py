@@ -156,7 +156,7 @@ def _record_modules(model: nn.Module, enabled: bool) -> Iterator[list[ModuleCall
     handles = []
 
     def hook(name: str) -> Callable[..., None]:
-        def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
             calls.append(ModuleCall(name, type(module).__name__, _floats((args, kwargs)), _floats(out)))
 
         return record

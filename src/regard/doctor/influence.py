@@ -248,7 +248,7 @@ def _locate_leak(
     except Skipped:
         return ""
 
-    def bad(x: Tensor) -> bool:
+    def has_bad_influence(x: Tensor) -> bool:
         if not x.dim() or x.shape[0] != target.output.shape[0] or not x.requires_grad or (picked := select(x)) is None:
             return False
         projection = (
