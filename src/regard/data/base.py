@@ -108,6 +108,10 @@ class DatasetSplit(Generic[B]):
         """Return the arrays that the fingerprint is computed from."""
         raise NotImplementedError
 
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> B:
+        """Return these rows as a training batch; a dataset that samples or augments examples overrides it."""
+        return self.collate(rows)
+
     def order(self, seed: int, epoch: int) -> BatchOrder:
         """Return the batches of an epoch as row numbers: by default shuffled, `batch_size` rows each."""
         return RowBatches(len(self), self.batch_size, mix_seed(seed, epoch))
@@ -118,7 +122,9 @@ class DatasetSplit(Generic[B]):
 
     def stream(self, seed: int) -> BatchStream[B]:
         """Return the endless stream of training batches."""
-        return BatchStream(lambda epoch: self.order(seed, epoch), self.collate, self.count)
+        return BatchStream(
+            lambda epoch: self.order(seed, epoch), lambda rows: self.training_batch(rows, seed), self.count
+        )
 
     def eval_batches(self, rows: int) -> Iterator[B]:
         """Yield every row once, in order, `rows` at a time."""

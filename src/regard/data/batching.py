@@ -3,6 +3,7 @@
     TokenBatches             batches of one epoch, as tensors of row numbers: similar lengths, about so many tokens each
     RowBatches               a fixed number of rows each, whatever their length
     LengthBucketedBatches    a fixed number of rows each, of similar length
+    OffsetBatches            the same batches with other row numbers in every epoch
     BatchStream              epoch after epoch, collated, each batch with the position after it
     prefetch                 batches made ahead by background threads and pinned, so that a fast device never waits
 
@@ -116,6 +117,19 @@ class LengthBucketedBatches:
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         return self.batches[i]
+
+
+class OffsetBatches:
+    """Batches with `offset` added to every row number, so that an epoch's rows can differ from another's."""
+
+    def __init__(self, batches: BatchOrder, offset: int) -> None:
+        self.batches, self.offset = batches, offset
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        return self.batches[i] + self.offset
 
 
 @dataclass(frozen=True)

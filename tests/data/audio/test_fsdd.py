@@ -80,17 +80,17 @@ def test_training_strings_depend_on_seed_epoch_and_row_alone():
 @digits
 def test_what_is_measured_on_does_not_depend_on_how_is_trained():
     text = FEW.build_tokenizer()
-    plain = FEW.load("test", text).strings
+    plain = FEW.load("test", text).examples
     other = (
         SpokenDigits(
             train_strings=7, eval_strings=30, batch_size=3, speed_perturbation=False, max_gain_db=0.0, time_masks=0
         )
         .load("test", text)
-        .strings
+        .examples
     )
     assert all(torch.equal(a, b) and said == also for (a, said), (b, also) in zip(plain, other, strict=True))
     assert len(plain) == 30
-    found = [len(said.split()) for _, said in FEW.load("test", text).strings]
+    found = [len(said.split()) for _, said in FEW.load("test", text).examples]
     assert set(found) <= set(range(1, 8))
 
 
@@ -122,15 +122,15 @@ def test_an4_has_its_official_parts_and_normalised_features():
     text = data.build_tokenizer()
     parts = {name: data.load(name, text) for name in data.splits()}
     assert {name: len(part) for name, part in parts.items()} == {"train": 853, "val": 95, "test": 130}
-    assert sum(len(said.split()) for _, said in parts["test"].rows) == 773
-    frames, said = parts["test"].rows[0]
+    assert sum(len(said.split()) for _, said in parts["test"].examples) == 773
+    frames, said = parts["test"].examples[0]
     assert frames.shape[1] == data.features == 39
     torch.testing.assert_close(frames[:, :13].mean(0), torch.zeros(13), atol=1e-4, rtol=0)
     assert text.decode([text.encode_one(said)])[0] == said
     batch = some(parts["train"].stream(1), StreamPosition(), 1)[0].batch
     assert batch.frames.shape[0] == 32
     for part in parts.values():  # two halvings leave room for every letter
-        for frames, said in part.rows:
+        for frames, said in part.examples:
             ids = text.encode_one(said)
             again = sum(a == b for a, b in pairwise(ids))
             assert (len(frames) + 3) // 4 >= len(ids) + again

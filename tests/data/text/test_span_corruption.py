@@ -149,7 +149,7 @@ def test_shards_give_the_same_rows_as_the_text_they_were_packed_of(file, tmp_pat
     assert len(sentinel_ids(part.tokenizer)) == 20
     batch = next(part.stream(0).start(StreamPosition())).batch
     whole = restore_spans(
-        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.marks
+        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.sentinels
     )
     start = int(part.stream(0).order(0)[0][0])
     assert whole == part.windows.window(start, start + part.length).tolist()

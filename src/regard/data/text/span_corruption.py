@@ -30,8 +30,8 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
-from regard.data.base import Dataset
-from regard.data.batching import BatchOrder, BatchStream, mix_seed
+from regard.data.base import Dataset, DatasetSplit
+from regard.data.batching import OffsetBatches, mix_seed
 from regard.data.ragged import round_up
 from regard.data.shards.token_shards import TokenShards, TokenWindows, find_shards
 from regard.data.shuffle import GOLDEN_GAMMA, splitmix64
@@ -114,7 +114,7 @@ class SpanCorruption(Dataset):
         )
 
 
-class SpanCorruptionSplit:
+class SpanCorruptionSplit(DatasetSplit[PairBatch]):
     """One split, as rows of which spans are removed."""
 
     name, metric = "spans", ""
@@ -125,41 +125,39 @@ class SpanCorruptionSplit:
         self.settings, self.windows, self.tokenizer = settings, windows, tokenizer
         self.length = windows.context_length
         self.removed, self.spans = noise_counts(self.length, settings.noise_density, settings.mean_span_length)
-        self.marks = np.array(sentinel_ids(tokenizer)[: self.spans])
-        if len(self.marks) < self.spans:
+        self.sentinels = np.array(sentinel_ids(tokenizer)[: self.spans])
+        if len(self.sentinels) < self.spans:
             raise BadInput(
-                f"a row of {self.length} tokens has {self.spans} spans, but the vocabulary has only {len(self.marks)} "
-                f"sentinels: raise data.sentinels or lower data.context_length"
+                f"a row of {self.length} tokens has {self.spans} spans, but the vocabulary has only "
+                f"{len(self.sentinels)} sentinels: raise data.sentinels or lower data.context_length"
             )
 
     def __len__(self) -> int:
         return len(self.windows)
 
-    def stream(self, seed: int) -> BatchStream[PairBatch]:
-        plain = self.windows.stream(seed)
-        return BatchStream(
-            lambda epoch: _EpochOrder(plain.order(epoch), epoch),
-            lambda rows: self.collate(rows, seed),
-            count_target_tokens,
-        )
+    def order(self, seed: int, epoch: int) -> OffsetBatches:
+        return OffsetBatches(self.windows.order(seed, epoch), epoch * EPOCH_STRIDE)
+
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> PairBatch:
+        return self.collate(rows, seed)
+
+    def count(self, batch: PairBatch) -> int:
+        return count_target_tokens(batch)
 
     def eval_batches(self, tokens: int) -> Iterator[PairBatch]:
-        """Yield every whole row once, always with the same spans."""
+        """Yield every full row once, always with the same spans, about `tokens` tokens per batch."""
         starts = torch.arange(len(self.windows)) * self.length
-        some = max(1, tokens // self.length)
-        for at in range(0, len(starts), some):
-            yield self.collate(starts[at : at + some], 0)
+        for rows in starts.split(max(1, tokens // self.length)):
+            yield self.collate(rows)
 
-    def collate(self, rows: Int[Tensor, " B"], seed: int) -> PairBatch:
+    def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> PairBatch:
         """Return the windows of these numbers, with spans removed."""
         text, starts = self.tokenizer, rows % EPOCH_STRIDE
-        whole = np.stack([self.windows.window(start, start + self.length) for start in starts.tolist()]).astype(
-            np.int64
-        )
-        if int(whole.max()) >= text.size:
+        tokens = np.stack([self.windows.window(start, start + self.length) for start in starts.tolist()])
+        if int(tokens.max()) >= text.size:
             self.windows._raise_bad_token(starts)
-        out = random_spans(self.length, self.removed, self.spans, [mix_seed(seed, row) for row in rows.tolist()])
-        sources, targets = corrupt_spans(whole, out, self.marks)
+        noise = random_spans(self.length, self.removed, self.spans, [mix_seed(seed, row) for row in rows.tolist()])
+        sources, targets = corrupt_spans(tokens.astype(np.int64), noise, self.sentinels)
         sources = np.pad(sources, ((0, 0), (0, 1)), constant_values=text.eos)
         targets = np.pad(targets, ((0, 0), (1, 1)), constant_values=((0, 0), (text.bos, text.eos)))
         aligned = round_up(targets.shape[1] - 1, PAD_TO_MULTIPLE_OF) + 1  # the decoder reads all but the last
@@ -176,19 +174,6 @@ class SpanCorruptionSplit:
             f"{', '.join(self.settings.texts)}: {self.windows.tokens:,} tokens, {self.settings.batch_size} rows per "
             f"batch, {self.removed} of {self.length} tokens removed in {self.spans} spans"
         )
-
-
-class _EpochOrder:
-    """Batches of an epoch, with the epoch encoded in the window numbers."""
-
-    def __init__(self, order: BatchOrder, epoch: int) -> None:
-        self.order, self.epoch = order, epoch
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        return self.order[i] + self.epoch * EPOCH_STRIDE
 
 
 # -- corruption --------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
 from regard.data.base import Dataset, DatasetSplit
-from regard.data.batching import BatchStream, TokenBatches, mix_seed
+from regard.data.batching import TokenBatches, mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.parallel_corpus import EncodedPairs, PairBatch, collate_pairs, count_target_tokens
@@ -164,14 +164,14 @@ class TaskMixtureSplit(DatasetSplit[PairBatch]):
         every = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
         return [max(1, round(share * every)) for share in self.shares()]
 
-    def stream(self, seed: int) -> BatchStream[PairBatch]:
-        source, target = self.sides
-        pad, multiple = self.tokenizer.pad, self.settings.pad_to_multiple_of
-        return BatchStream(
-            lambda epoch: _Epoch(self, seed, epoch),
-            lambda rows: collate_pairs(source, target, rows, pad, multiple),
-            count_target_tokens,
-        )
+    def order(self, seed: int, epoch: int) -> _Epoch:
+        return _Epoch(self, seed, epoch)
+
+    def collate(self, rows: Int[Tensor, " B"]) -> PairBatch:
+        return collate_pairs(*self.sides, rows, self.tokenizer.pad, self.settings.pad_to_multiple_of)
+
+    def count(self, batch: PairBatch) -> int:
+        return count_target_tokens(batch)
 
     def contents(self) -> Iterable[Tensor]:
         return (x for side in self.sides for x in (side.values, side.lengths))
