@@ -86,8 +86,8 @@ class Dataset:
         """Return a small version: enough to see that everything runs."""
         changes = {}
         for name, value in self.quick_settings.items():
-            own = getattr(self, name)
-            changes[name] = min(own, value) if isinstance(value, int) and own is not None else value
+            current = getattr(self, name)
+            changes[name] = min(current, value) if isinstance(value, int) and current is not None else value
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -175,17 +175,17 @@ class TensorSplit(DatasetSplit[B]):
 def longest_first(lengths: Int[Tensor, " rows"], tokens: int, multiple: int = 1) -> Iterator[Int[Tensor, " B"]]:
     """Yield the numbers of all rows, longest first, about `tokens` tokens at a time, padded to a `multiple`."""
     order = torch.sort(lengths, descending=True, stable=True).indices
-    at = 0
-    while at < len(order):
-        rows = max(1, tokens // round_up(int(lengths[order[at]]), multiple))
-        yield order[at : at + rows]
-        at += rows
+    start = 0
+    while start < len(order):
+        rows = max(1, tokens // round_up(int(lengths[order[start]]), multiple))
+        yield order[start : start + rows]
+        start += rows
 
 
-def resolve_split(name: str, known: Sequence[str], where: str) -> str:
+def resolve_split(name: str, known: Sequence[str], source: str) -> str:
     """Return the split with a name, or with a unique beginning of its name."""
     found = [name] if name in known else [k for k in known if k.startswith(name)]
     if len(found) != 1:
         hint = f"which of {', '.join(found)}?" if found else did_you_mean(name, known)
-        raise UnknownName(f"{where} has no split '{name}'; {hint}")
+        raise UnknownName(f"{source} has no split '{name}'; {hint}")
     return found[0]

@@ -89,10 +89,10 @@ class HandwritingLines(Dataset):
 
     def load(self, split: str) -> HandwritingSplit:
         part = self.split(split)
-        training = part == "train"
-        many = self.lines_per_epoch if training else max(4, self.lines_per_epoch // 8)
+        is_training = part == "train"
+        lines = self.lines_per_epoch if is_training else max(4, self.lines_per_epoch // 8)
         return HandwritingSplit(
-            replace(self, lines_per_epoch=many, variation=self.variation if training else 0.0), part
+            replace(self, lines_per_epoch=lines, variation=self.variation if is_training else 0.0), part
         )
 
 
@@ -127,14 +127,14 @@ class HandwritingSplit(DatasetSplit[StrokeBatch]):
         return int(batch.lengths.sum())
 
     def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> StrokeBatch:
-        made = [self.line(row, seed) for row in rows.tolist()]
+        lines = [self.line(row, seed) for row in rows.tolist()]
         end = len(self.settings.letters)
-        lengths = torch.tensor([len(points) for points, _ in made])
-        text_lengths = torch.tensor([len(text) for _, text in made])
-        points = torch.zeros(len(made), int(lengths.max()), 3)
-        text = torch.full((len(made), int(text_lengths.max())), end)
-        for i, (drawn, letter_ids) in enumerate(made):
-            points[i, : len(drawn)] = torch.from_numpy(drawn)
+        lengths = torch.tensor([len(points) for points, _ in lines])
+        text_lengths = torch.tensor([len(text) for _, text in lines])
+        points = torch.zeros(len(lines), int(lengths.max()), 3)
+        text = torch.full((len(lines), int(text_lengths.max())), end)
+        for i, (line_points, letter_ids) in enumerate(lines):
+            points[i, : len(line_points)] = torch.from_numpy(line_points)
             text[i, : len(letter_ids)] = torch.tensor(letter_ids, dtype=torch.long)
         return StrokeBatch(points, lengths, text, text_lengths)
 
@@ -145,24 +145,24 @@ class HandwritingSplit(DatasetSplit[StrokeBatch]):
         rng = np.random.default_rng([self.key, mix_seed(seed, epoch), i])
         offsets = compose_line(characters, HandwritingStyle.random(rng, len(characters), self.settings.variation))
         offsets[:, :2] /= self.settings.unit
-        text = [each.label for each in characters]
+        text = [character.label for character in characters]
         return offsets, [*text, len(self.settings.letters)] if self.settings.letters else []
 
     def lengths(self, seed: int, epoch: int) -> Int[Tensor, " rows"]:
         """Return the number of points of every line of an epoch, without composing them."""
         return torch.tensor([1 + self.points[chosen].sum() for chosen in self._epoch((seed, epoch))])
 
-    def _choose_characters(self, when: tuple[int, int]) -> list[Sequence[int]]:
+    def _choose_characters(self, seed_and_epoch: tuple[int, int]) -> list[Sequence[int]]:
         """Choose the characters of each line of an epoch: a writer, a length, letters, and one sample of each."""
         s = self.settings
-        rng = np.random.default_rng([self.key, mix_seed(*when)])
+        rng = np.random.default_rng([self.key, mix_seed(*seed_and_epoch)])
         writers = sorted(self.by_writer)
         found: list[Sequence[int]] = []
         for _ in range(len(self)):
-            own = self.by_writer[writers[rng.integers(len(writers))]]
-            labels = sorted(own)
+            by_label = self.by_writer[writers[rng.integers(len(writers))]]
+            labels = sorted(by_label)
             letters = rng.integers(len(labels), size=rng.integers(s.min_length, s.max_length + 1))
-            found.append([own[labels[w]][rng.integers(len(own[labels[w]]))] for w in letters])
+            found.append([by_label[labels[w]][rng.integers(len(by_label[labels[w]]))] for w in letters])
         return found
 
 

@@ -161,8 +161,8 @@ class TaskMixtureSplit(DatasetSplit[PairBatch]):
 
     def counts(self) -> list[int]:
         """Return the examples of every task in an epoch: at least one."""
-        every = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
-        return [max(1, round(share * every)) for share in self.shares()]
+        total = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
+        return [max(1, round(share * total)) for share in self.shares()]
 
     def order(self, seed: int, epoch: int) -> _Epoch:
         return _Epoch(self, seed, epoch)
