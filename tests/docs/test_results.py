@@ -61,18 +61,18 @@ def run_folder(place, seed=1, value=39.0, style="moses"):
     return place
 
 
-def test_the_page_is_what_the_script_makes(script):
+def test_page_equals_script_output(script):
     written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert written == script.build_page(), "docs/results.md is not edited by hand: python docs/make_results.py"
 
 
-def test_what_is_not_there_is_said_not_to_be_measured(isolated_script):
+def test_missing_result_is_marked_as_not_measured(isolated_script):
     made = isolated_script.build_page()
     assert "41.02" in made
     assert "not measured yet" in made
 
 
-def test_recalled_numbers_are_marked_and_read_ones_are_not(script):
+def test_unverified_published_numbers_are_marked(script):
     made = script.build_page()
     assert "33.36 †" in made
     assert "41.02 |" in made
@@ -80,7 +80,7 @@ def test_recalled_numbers_are_marked_and_read_ones_are_not(script):
         assert line["checked"] != ("memory" in line["where"]), line
 
 
-def test_a_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
+def test_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
     folder = run_folder(tmp_path / "run")
     words = ["add", str(folder), "--name", "multi30k-en-de-tiny-1", "--system", "Transformer tiny"]
     assert isolated_script.main([*words, "--command", "regard train transformer_multi30k --out runs/tiny"]) == 0
@@ -98,7 +98,7 @@ def test_a_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
     assert "$ regard train transformer_multi30k --out runs/tiny" in made
 
 
-def test_a_lower_case_model_is_not_scored_with_case(isolated_script):
+def test_lowercase_model_is_scored_without_case(isolated_script):
     for style, wanted in (("moses", {"bleu_tokenized", "bleu_lower"}), ("raw", set(isolated_script.METRICS))):
         found = list(isolated_script.scores(measured(30.0)["results"], style))
         assert {row["metric"] for row in found} == wanted
@@ -116,7 +116,7 @@ def test_seeds_share_a_row_with_mean_and_range(isolated_script, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["recipe.json", "result.json", "evaluation.json"])
-def test_a_folder_that_is_no_finished_run_is_one_line(isolated_script, tmp_path, capsys, missing):
+def test_unfinished_run_is_refused(isolated_script, tmp_path, capsys, missing):
     folder = run_folder(tmp_path / "run")
     (folder / missing).unlink()
     assert isolated_script.main(["add", str(folder), "--name", "x", "--command", "y"]) == 1
@@ -124,7 +124,7 @@ def test_a_folder_that_is_no_finished_run_is_one_line(isolated_script, tmp_path,
     assert not (tmp_path / "results").exists()
 
 
-def test_a_damaged_result_file_is_named_and_the_page_stays(isolated_script, tmp_path, capsys):
+def test_damaged_result_file_is_named_and_the_page_unchanged(isolated_script, tmp_path, capsys):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "bad.json").write_text("{", "utf-8")
     (tmp_path / "results.md").write_text("as it was", "utf-8")
@@ -170,7 +170,7 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
     assert "`python benchmarks/translate.py --memory`" not in made  # measured now
 
 
-def test_timings_under_names_of_their_own_are_shown_with_their_ratios(isolated_script, tmp_path):
+def test_named_timings_are_shown_with_ratios(isolated_script, tmp_path):
     speed = tmp_path / "speed"
     speed.mkdir()
     one, two = {"median": 1.0, "min": 1.0, "max": 1.0}, {"median": 1.5, "min": 1.25, "max": 1.75}
@@ -187,7 +187,7 @@ def test_timings_under_names_of_their_own_are_shown_with_their_ratios(isolated_s
     assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in made
 
 
-def test_a_machine_that_stands_apart_in_a_record_is_told(isolated_script, tmp_path):
+def test_separate_machine_entry_is_shown(isolated_script, tmp_path):
     speed = tmp_path / "speed"
     speed.mkdir()
     machine = {"date": "2026-01-01", "command": "python benchmarks/reinforce.py", "cpu": "A CPU", "cores": 2}
@@ -198,7 +198,7 @@ def test_a_machine_that_stands_apart_in_a_record_is_told(isolated_script, tmp_pa
     assert "| mean | 0.5 |" in made
 
 
-def test_the_columns_are_the_scores_of_the_score_module(script):
+def test_columns_are_the_scores_of_the_metric_module(script):
     assert set(script.METRICS) == {
         name for name in ("bleu", "bleu_lower", "bleu_tokenized", "chrf") if name in bleu.__doc__
     }
@@ -223,7 +223,7 @@ def seq2seq_run(place, value, seed=1, pair=("de", "en")):
     return place
 
 
-def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere_else(isolated_script, tmp_path):
+def test_seq2seq_run_is_only_in_its_section_with_lengths(isolated_script, tmp_path):
     assert "| GRU, fixed context vector, no attention |  | not measured yet |" in isolated_script.build_page()
     for seed, value in ((1, 39.0), (2, 40.0)):
         folder = seq2seq_run(tmp_path / f"run{seed}", value, seed)
@@ -244,7 +244,7 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
     assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
 
 
-def test_published_lines_of_before_stand_in_that_section_with_how_they_were_counted(script):
+def test_published_seq2seq_numbers_are_in_their_section_with_their_metric(script):
     made = script.build_page()
     section = made[made.index("## Before the Transformer") : made.index("## Runs")]
     assert "| GRU, additive attention | 28.3 | greedy; lower-case spaCy tokens" in section
@@ -253,7 +253,7 @@ def test_published_lines_of_before_stand_in_that_section_with_how_they_were_coun
     assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", made)
 
 
-def test_the_lectures_tables_stand_beside_ours_as_the_slides_write_them(script):
+def test_lecture_tables_are_shown_as_on_the_slides(script):
     made = script.build_page()
     words, images = made[: made.index("## Language")], made[made.index("## Images") : made.index("## Before")]
     assert "| Transformer big | 28.4 | 41.8 |" in words
@@ -268,7 +268,7 @@ def test_the_lectures_tables_stand_beside_ours_as_the_slides_write_them(script):
         assert line["value"] == pytest.approx(float(number.removesuffix("k")) * (1000 if number.endswith("k") else 1))
 
 
-def test_commands_of_the_table_are_settings_their_recipes_know(script):
+def test_commands_use_settings_of_their_recipes(script):
     from shlex import split
 
     from results_seq2seq import SYSTEMS, train_command
@@ -388,12 +388,12 @@ def language_run(place, task, seed=1, **changes):
     return place
 
 
-def test_every_task_has_a_place_on_the_page():
+def test_every_task_has_a_section():
     assert set(TASKS) <= set(REPORTS) | {"translation", "reinforced_translation"}  # both are translations
 
 
 @pytest.mark.parametrize("task", REPORTS)
-def test_a_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, task):
+def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, task):
     words = ["add", str(language_run(tmp_path / "run", task)), "--name", "one", "--system", "ours", "--command", "x"]
     assert isolated_script.main(words) == 0
     record = json.loads((tmp_path / "results" / "one.json").read_text(encoding="utf-8"))
@@ -407,7 +407,7 @@ def test_a_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path,
     assert "### one\n" in made[made.index("## Runs") :]
 
 
-def test_what_is_counted_differently_stands_in_different_columns(isolated_script, tmp_path):
+def test_different_metrics_are_in_different_columns(isolated_script, tmp_path):
     for name, task in (("a", "tagging"), ("b", "chunking")):
         folder = language_run(tmp_path / name, task)
         assert isolated_script.main(["add", str(folder), "--name", name, "--system", name, "--command", "x"]) == 0
@@ -417,7 +417,7 @@ def test_what_is_counted_differently_stands_in_different_columns(isolated_script
     assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in made
 
 
-def test_seeds_of_a_language_run_share_a_row_beside_what_is_published(isolated_script, tmp_path, monkeypatch):
+def test_seeds_of_a_language_model_share_a_row_with_published_numbers(isolated_script, tmp_path, monkeypatch):
     line = {"system": "theirs", "corpus": "sst2", "split": "test", "metric": "accuracy", "unit": "text", "value": 0.935}
     (tmp_path / "published.json").write_text(json.dumps([line | {"where": "a memory", "checked": False}]), "utf-8")
     monkeypatch.setattr(isolated_script, "PUBLISHED", tmp_path / "published.json")
@@ -432,7 +432,7 @@ def test_seeds_of_a_language_run_share_a_row_beside_what_is_published(isolated_s
     assert "| 1, 2, 10 |" in made
 
 
-def test_a_run_written_down_by_hand_may_lack_what_was_not_kept(isolated_script, tmp_path):
+def test_handwritten_result_may_lack_fields(isolated_script, tmp_path):
     (tmp_path / "results").mkdir()
     score = {
         "split": "val",
@@ -459,7 +459,7 @@ def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_pat
     assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in made
 
 
-def test_a_task_without_a_place_is_one_line(isolated_script, tmp_path, capsys):
+def test_task_without_a_section_is_refused(isolated_script, tmp_path, capsys):
     folder = language_run(tmp_path / "run", "word2vec")
     (folder / "recipe.json").write_text(
         json.dumps({"name": "x", "task": {"name": "new"}, "data": {"name": "y"}}), "utf-8"

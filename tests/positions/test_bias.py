@@ -72,7 +72,7 @@ class TestEveryBias:
         near, far = part.bias(QUERIES, KEYS).dense(), part.bias(QUERIES + 977, KEYS + 977).dense()
         assert torch.equal(near, far)
 
-    def test_asked_rows_are_the_rows_of_the_whole(self, part):
+    def test_requested_rows_equal_those_of_the_full_bias(self, part):
         whole = part.bias(QUERIES, KEYS).dense()
         for rows in (slice(1, 3), slice(0, 1), slice(2, None), slice(0, 0)):
             fresh, warm = part.bias(QUERIES, KEYS), part.bias(QUERIES, KEYS)
@@ -101,7 +101,7 @@ class TestEveryBias:
         bias = part.bias(QUERIES, KEYS)
         assert bias.dense().data_ptr() == bias.dense().data_ptr() == bias.dense(slice(0, 2)).data_ptr()
 
-    def test_seen_without_gradient_still_trains(self, part):
+    def test_dense_without_gradient_does_not_block_training(self, part):
         bias = part.bias(QUERIES, KEYS)
         with torch.inference_mode():
             bias.dense()

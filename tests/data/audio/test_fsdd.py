@@ -32,7 +32,7 @@ def some(stream, place, many):
 
 
 @digits
-def test_the_parts_share_no_recording_and_test_is_the_official_one():
+def test_splits_are_disjoint_and_test_is_the_official_one():
     text = FEW.build_tokenizer()
     _, _, digit, speaker, take, test = read_recordings("fsdd")
     used = {part: np.concatenate([np.concatenate(own) for own in FEW.load(part, text).clips]) for part in FEW.splits()}
@@ -46,7 +46,7 @@ def test_the_parts_share_no_recording_and_test_is_the_official_one():
 
 
 @digits
-def test_a_string_is_its_speakers_recordings_with_pauses_between():
+def test_string_is_one_speakers_recordings_with_pauses():
     part = FEW.load("val", FEW.build_tokenizer())
     speaker = read_recordings("fsdd")[3]
     for key in range(30):
@@ -78,7 +78,7 @@ def test_training_strings_depend_on_seed_epoch_and_row_alone():
 
 
 @digits
-def test_what_is_measured_on_does_not_depend_on_how_is_trained():
+def test_evaluation_strings_do_not_depend_on_training_settings():
     text = FEW.build_tokenizer()
     plain = FEW.load("test", text).examples
     other = (
@@ -109,7 +109,7 @@ def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
 
 
 @digits
-def test_speed_changes_how_long_a_string_is():
+def test_speed_perturbation_changes_the_length():
     part = FEW.load("train", FEW.build_tokenizer())
     plan = part.plan(5)
     slow, fast = (part.waveform(plan._replace(speed=speed)) for speed in (9, 11))
@@ -159,14 +159,14 @@ def tone(path, rate, channels=1, seconds=0.5, **how):
 
 
 @pytest.mark.parametrize(("kind", "rate", "channels"), [("wav", 8000, 1), ("flac", 44100, 2), ("wav", 16000, 3)])
-def test_sounds_of_any_rate_and_channels_become_one_row(tmp_path, kind, rate, channels):
+def test_audio_is_resampled_and_mixed_to_mono(tmp_path, kind, rate, channels):
     wave = read_audio(tone(tmp_path / f"a.{kind}", rate, channels), 8000)
     assert wave.shape == (4000,)
     expected = 0.375 if channels > 1 else 0.5
     assert wave[200:-200].abs().max() == pytest.approx(expected, rel=0.02)
 
 
-def test_what_is_no_sound_is_said_in_one_line(tmp_path):
+def test_invalid_audio_is_refused_in_one_line(tmp_path):
     soundfile = pytest.importorskip("soundfile")
     (tmp_path / "text.wav").write_text("this is no sound")
     (tmp_path / "empty.wav").write_bytes(b"")

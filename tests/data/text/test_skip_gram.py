@@ -20,7 +20,7 @@ def nearby(**settings):
     return ContextWindows(text, counts, **{"batch_size": 4, "window": 3, "negatives": 2, "sample": 0.0} | settings)
 
 
-def test_words_are_drawn_by_their_frequency_to_the_power():
+def test_negatives_are_sampled_by_frequency_to_the_power():
     counts = np.array([0, 1, 5, 40, 200, 0, 13])
     draw = AliasTable(np.where(counts > 0, counts**0.75, 0.0))
     n = 400_000
@@ -32,7 +32,7 @@ def test_words_are_drawn_by_their_frequency_to_the_power():
     assert abs(flat[4] - expected[4]) > 0.05  # the power matters
 
 
-def test_the_alias_table_holds_the_weights_exactly():
+def test_alias_table_represents_the_weights_exactly():
     weights = np.random.default_rng(0).random(37) ** 3
     table = AliasTable(weights)
     mass = table.share.copy()
@@ -42,7 +42,7 @@ def test_the_alias_table_holds_the_weights_exactly():
         AliasTable(np.zeros(3))
 
 
-def test_frequent_words_are_kept_as_often_as_the_formula_says():
+def test_subsampling_probability_equals_the_formula():
     counts = np.array([100_000, 1000, 10, 0])
     keep = keep_probability(counts, 1e-3)
     f = counts / counts.sum()
@@ -56,7 +56,7 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says():
     assert len(stored[0]) != len(stored[1]) or (stored[0] != stored[1]).any()  # drawn anew each epoch
 
 
-def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():
+def test_windows_stay_within_their_sentence_and_reach():
     found, sizes = nearby(), []
     batches = list(found.eval_batches())
     words = torch.cat([b.words for b in batches]).tolist()
@@ -91,7 +91,7 @@ def test_a_batch_depends_on_its_position_alone():
     assert torch.equal(whole.negatives[1::2], halves[1].negatives)
 
 
-def test_an_epoch_sees_every_word_that_it_kept_once():
+def test_epoch_has_every_kept_word_once():
     found = nearby()
     stream = found.stream(0).start(StreamPosition())
     words = []
@@ -103,7 +103,7 @@ def test_an_epoch_sees_every_word_that_it_kept_once():
     assert sorted(words) == sorted(found.subsampled(0, 0).words.tolist())
 
 
-def test_windows_that_cannot_be_are_refused():
+def test_invalid_windows_are_refused():
     with pytest.raises(BadInput, match="1 or more"):
         nearby(window=0)
     with pytest.raises(BadInput, match="fewer than two"):

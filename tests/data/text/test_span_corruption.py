@@ -22,7 +22,7 @@ from regard.tokens.sentinels import sentinel_ids
 
 @pytest.mark.parametrize("length", [2, 3, 7, 64, 568, 1001])
 @pytest.mark.parametrize(("noise", "mean"), [(0.15, 3.0), (0.5, 1.0), (0.5, 10.0), (0.9, 2.5)])
-def test_source_and_target_together_give_the_text_back(length, noise, mean):
+def test_text_is_restored_from_source_and_target(length, noise, mean):
     taken, many = noise_counts(length, noise, mean)
     marks = np.arange(5000, 5000 + many)
     text = np.arange(length) % 97
@@ -48,7 +48,7 @@ def test_removed_tokens_and_spans_match_the_settings():
         assert not out[0]
 
 
-def test_every_place_and_every_size_of_a_span_is_drawn():
+def test_spans_have_all_positions_and_sizes():
     drawn = random_spans(40, 6, 2, range(4000))
     assert abs(drawn.mean() - 0.15) < 1e-9
     sizes = [int(row[np.argmax(row) :].cumprod().sum()) for row in drawn]  # of the first span: 1 to 5, equally likely
@@ -57,7 +57,7 @@ def test_every_place_and_every_size_of_a_span_is_drawn():
     assert (drawn.mean(0)[1:] > 0.01).all()
 
 
-def test_the_papers_lengths():
+def test_lengths_equal_the_paper():
     """512 tokens in, 114 out, of 568: as T5 was trained."""
     length = input_length(512, 0.15, 3.0)
     taken, many = noise_counts(length, 0.15, 3.0)
@@ -94,7 +94,7 @@ def load(settings, split="train"):
     return settings.load(split, settings.build_tokenizer())
 
 
-def test_rows_have_one_shape_and_give_the_text_back(file):
+def test_rows_have_one_shape_and_restore_the_text(file):
     part = load(data(file))
     text, marks = part.tokenizer, sentinel_ids(part.tokenizer)
     for drawn in islice(part.stream(seed=3).start(StreamPosition()), 5):
@@ -114,7 +114,7 @@ def test_rows_have_one_shape_and_give_the_text_back(file):
             assert "whale" in message
 
 
-def test_what_is_taken_out_is_another_in_every_epoch_and_for_every_seed(file):
+def test_spans_differ_between_epochs_and_seeds(file):
     part = load(data(file))
     rows = next(iter(part.stream(0).order(0)[n] for n in range(1)))
     same, again = part.collate(rows, 0).source, part.collate(rows, 0).source
@@ -123,7 +123,7 @@ def test_what_is_taken_out_is_another_in_every_epoch_and_for_every_seed(file):
     assert not same.equal(part.collate(rows, 1).source)
 
 
-def test_batches_depend_on_neither_threads_nor_processes_nor_where_one_begins(file):
+def test_batches_do_not_depend_on_threads_processes_or_start(file):
     stream = load(data(file)).stream(seed=1)
     whole = list(islice(stream.start(StreamPosition()), 30))
     assert {drawn.next_position.epoch for drawn in whole} >= {0, 1}
@@ -140,7 +140,7 @@ def test_batches_depend_on_neither_threads_nor_processes_nor_where_one_begins(fi
         assert whole[n].batch.source[1::2].equal(shares[1][n].batch.source)
 
 
-def test_shards_give_the_same_rows_as_the_text_they_were_packed_of(file, tmp_path, monkeypatch):
+def test_shards_give_the_same_rows_as_their_text(file, tmp_path, monkeypatch):
     packed = tmp_path / "shards"
     pack_text([f"train={file}", f"val={file}"], packed, tokens="bytes(400)", documents="paragraph")
     settings = data(packed)
@@ -160,7 +160,7 @@ def test_too_few_sentinels_are_reported(file):
         load(data(file, sentinels=1))
 
 
-def test_evaluation_reads_the_same_rows_each_time(file):
+def test_evaluation_rows_are_fixed(file):
     part = load(data(file), "val")
     first, second = list(part.eval_batches(200)), list(part.eval_batches(1000))
     assert sum(len(b.source) for b in first) == sum(len(b.source) for b in second) == len(part)

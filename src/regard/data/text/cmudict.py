@@ -129,7 +129,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _join_words(found: Sequence[Entry], words_per_row: int, upto: bool) -> list[Entry]:
-    """Join words with one pronunciation, in a fixed random order, `words_per_row` each; `upto`: 1, 2, ... of them in turn.
+    """Join words with one pronunciation in a fixed random order, `words_per_row` each; `upto`: 1, 2, ... in turn.
 
     Leftover words are dropped.
     """
