@@ -264,7 +264,7 @@ def test_lecture_tables_are_shown_as_on_the_slides(script):
     slide = [line for line in lines if line.get("section") == "lecture vit"]
     assert len({line["corpus"] for line in slide}) == 8
     for line in slide:  # the number that is kept is the one that is shown
-        number = line["said"].split()[0].split("/")[0]
+        number = line["on_slide"].split()[0].split("/")[0]
         assert line["value"] == pytest.approx(float(number.removesuffix("k")) * (1000 if number.endswith("k") else 1))
 
 
