@@ -87,8 +87,8 @@ def test_known_corpora_are_read():
 def test_batch_has_each_distinct_word_once(file):
     data = WordSentences((file,), vocab_size=8, min_count=1)
     text, config = data.build_tokenizer(), Config(vocab=8, filters=(2, 2), max_word_length=8)
-    read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True)
-    drawn = next(read.stream(40, seed=1).start(StreamPosition()))
+    read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True, 40)
+    drawn = next(read.stream(1).start(StreamPosition()))
     spelled, words, lengths, targets = drawn.batch
     assert len(spelled.unique(dim=0)) == len(spelled)
     assert drawn.count == 2 * int((lengths - 1).sum())
