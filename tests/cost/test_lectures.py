@@ -31,12 +31,12 @@ WORDS = {"billion": 1e9, "k": 1e3, "M": 1e6, "KB": 2**10, "MB": 2**20, "GB": 2**
 @pytest.mark.parametrize("what", SLIDES)
 def test_value_matches_the_slide(what):
     (line,) = [line for line in lectures.lines() if line.what == what]
-    wanted = SLIDES[what]
-    if isinstance(wanted, tuple):
-        assert line.value == wanted
+    expected = SLIDES[what]
+    if isinstance(expected, tuple):
+        assert line.value == expected
         return
-    digit = {22e9: 1e9, 50e3: 1e3, 9.8e6: 1e5, 112 * 2**20: 2**20}.get(wanted, 1)  # of the last digit on the slide
-    assert 0 <= line.value - wanted < digit  # slides round down
+    digit = {22e9: 1e9, 50e3: 1e3, 9.8e6: 1e5, 112 * 2**20: 2**20}.get(expected, 1)  # of the last digit on the slide
+    assert 0 <= line.value - expected < digit  # slides round down
 
 
 @pytest.mark.parametrize("line", lectures.lines(), ids=lambda line: f"{line.what} {line.formula}")

@@ -35,20 +35,20 @@ def test_slices_equal_those_of_training(name, monkeypatch):
 @pytest.mark.parametrize("name", MODELS)
 def test_slices_sum_to_the_full_model(name):
     config, shape = resolve_config(name, None, MODELS[name]), InputShape(batch=2, length=16)
-    whole, part = (
+    full, part = (
         training_step(config, shape, ExecutionPlan()),
         training_step(config, shape, ExecutionPlan(tensor_parallel=2)),
     )
-    assert part.unsliced_parameters == whole.total
-    inside = [p for p in whole.parameters if ".blocks." in p and not p.endswith("norms")]
-    for name_ in whole.parameters:
+    assert part.unsliced_parameters == full.total
+    inside = [p for p in full.parameters if ".blocks." in p and not p.endswith("norms")]
+    for name_ in full.parameters:
         if name_ not in inside:
-            assert part.parameters[name_] == whole.parameters[name_]  # on every device
-    biases = sum(whole.parameters[p] for p in inside) - 2 * sum(part.parameters[p] for p in inside)
-    assert -biases < 0.02 * whole.total  # those of the rows are on every device
+            assert part.parameters[name_] == full.parameters[name_]  # on every device
+    biases = sum(full.parameters[p] for p in inside) - 2 * sum(part.parameters[p] for p in inside)
+    assert -biases < 0.02 * full.total  # those of the rows are on every device
     for name_ in inside:
-        assert part.work[name_] * 2 == whole.work[name_]
-    assert {k: 2 * v for k, v in part.maps.items()} == whole.maps
+        assert part.work[name_] * 2 == full.work[name_]
+    assert {k: 2 * v for k, v in part.maps.items()} == full.maps
 
 
 def test_all_reduce_bytes():
@@ -66,18 +66,18 @@ def test_sliced_feedforward_outputs_sum_to_the_full_output():
     torch.manual_seed(0)
     from regard.blocks.feedforward import ReluFeedForward
 
-    whole = ReluFeedForward(8, 12)
+    full = ReluFeedForward(8, 12)
     parts = []
     for rank in range(2):
         part = ReluFeedForward(8, 12)
         slicing_ = slice(6 * rank, 6 * rank + 6)
         holder = torch.nn.ModuleDict({"feed": part})
         tensor_parallel.slice_matrices(holder, 2)
-        part.up.load_state_dict({"weight": whole.up.weight[slicing_], "bias": whole.up.bias[slicing_]})
-        part.down.load_state_dict({"weight": whole.down.weight[:, slicing_], "bias": whole.down.bias / 2})
+        part.up.load_state_dict({"weight": full.up.weight[slicing_], "bias": full.up.bias[slicing_]})
+        part.down.load_state_dict({"weight": full.down.weight[:, slicing_], "bias": full.down.bias / 2})
         parts.append(part)
     x = torch.randn(3, 8)
-    assert torch.allclose(parts[0](x) + parts[1](x), whole(x), atol=1e-6)
+    assert torch.allclose(parts[0](x) + parts[1](x), full(x), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def test_flip_mirrors_about_half_of_the_images():
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
 def test_crop_is_a_window_of_the_padded_image(mode):
     p, image = 2, pictures(1, 3, 7, 5)
-    many = RandomCrop(p, mode)(image.expand(600, -1, -1, -1), dice())
+    count = RandomCrop(p, mode)(image.expand(600, -1, -1, -1), dice())
     wide = torch.nn.functional.pad(image.float(), (p, p, p, p), mode=mode).byte()[0]
     pieces = [wide[:, i : i + 7, j : j + 5] for i in range(2 * p + 1) for j in range(2 * p + 1)]
-    found = [sum(torch.equal(one, piece) for one in many) for piece in pieces]
+    found = [sum(torch.equal(one, piece) for one in count) for piece in pieces]
     assert sum(found) == 600
     assert min(found) > 0
 
@@ -184,8 +184,8 @@ def test_cutmix_or_mixup_is_chosen_at_random():
     assert same[0] is values
     marked = torch.ones(80, 1, 6, 6) * torch.tensor([-1.0, 1.0]).repeat(40)[:, None, None, None]
     mixed, _ = mix_batch(marked, targets, [Mixup(1.0), CutMix(1.0)], dice())
-    whole = mixed.abs().flatten(1).eq(1).all(1)  # cut, or met one of its own sign
-    assert 30 < int(whole.sum()) < 75
+    full = mixed.abs().flatten(1).eq(1).all(1)  # cut, or met one of its own sign
+    assert 30 < int(full.sum()) < 75
 
 
 # -- beside torchvision ------------------------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ def test_an_image_does_not_depend_on_its_batch():
     images = pictures(len(operations.OPERATIONS))
     which = torch.arange(len(operations.OPERATIONS))
     strength, sign = torch.linspace(1, 9, len(which)), torch.ones(len(which))
-    whole = operations.apply_operations(images, which, strength, sign)
+    full = operations.apply_operations(images, which, strength, sign)
     for n in range(len(which)):
         alone = operations.apply_operations(images[n : n + 1], which[n : n + 1], strength[n : n + 1], sign[n : n + 1])
-        assert torch.equal(alone[0], whole[n]), operations.OPERATIONS[n]
+        assert torch.equal(alone[0], full[n]), operations.OPERATIONS[n]
 
 
 def test_strength_zero_changes_nothing():

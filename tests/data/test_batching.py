@@ -72,12 +72,12 @@ def test_no_rows_is_an_error():
 
 
 def test_stream_can_be_resumed_anywhere():
-    whole = list(itertools.islice(stream().start(StreamPosition()), 150))
-    assert whole[-1].next_position.epoch >= 2  # the law is worth little within one epoch
+    full = list(itertools.islice(stream().start(StreamPosition()), 150))
+    assert full[-1].next_position.epoch >= 2  # the law is worth little within one epoch
     for k in (0, 1, 17, 60, 120):
-        place = whole[k].next_position
+        place = full[k].next_position
         again = list(itertools.islice(stream().start(place), 10))
-        for a, b in zip(whole[k + 1 : k + 11], again, strict=True):
+        for a, b in zip(full[k + 1 : k + 11], again, strict=True):
             assert torch.equal(a.batch, b.batch)
             assert a.next_position == b.next_position
 
@@ -89,20 +89,20 @@ def test_a_position_beyond_the_data_is_refused():
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7, 64])
 def test_replicas_together_give_the_batch(shares):
-    whole = list(itertools.islice(stream().start(StreamPosition()), 60))
+    full = list(itertools.islice(stream().start(StreamPosition()), 60))
     parts = [list(itertools.islice(stream().start(StreamPosition(), i, shares), 60)) for i in range(shares)]
-    for k, drawn in enumerate(whole):
+    for k, item in enumerate(full):
         own = [part[k] for part in parts]
-        assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(drawn.batch.tolist())
-        assert sum(d.count for d in own) == drawn.count
-        assert {d.next_position for d in own} == {drawn.next_position}
+        assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(item.batch.tolist())
+        assert sum(d.count for d in own) == item.count
+        assert {d.next_position for d in own} == {item.next_position}
 
 
 def test_a_replica_without_rows_gets_the_first_one_and_counts_zero():
     first = next(stream().start(StreamPosition())).batch
-    drawn = next(stream().start(StreamPosition(), 998, 999))
-    assert drawn.count == 0
-    assert drawn.batch.tolist() == first[:1].tolist()
+    item = next(stream().start(StreamPosition(), 998, 999))
+    assert item.count == 0
+    assert item.batch.tolist() == first[:1].tolist()
 
 
 @pytest.mark.parametrize("share", [-1, 2])
@@ -140,9 +140,9 @@ def test_the_order_is_the_same_for_any_number_of_workers(workers):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("k", [0, 17, 60])
 def test_a_prefetched_stream_can_be_resumed_anywhere_with_any_number_of_workers(workers, k):
-    whole = list(itertools.islice(stream().start(StreamPosition()), 80))
-    with prefetch(uneven().start(whole[k].next_position, 1, 2), workers=workers) as items:
-        for a, b in zip(whole[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
+    full = list(itertools.islice(stream().start(StreamPosition()), 80))
+    with prefetch(uneven().start(full[k].next_position, 1, 2), workers=workers) as items:
+        for a, b in zip(full[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
             assert torch.equal(a.batch[1::2], b.batch)
             assert a.next_position == b.next_position
 

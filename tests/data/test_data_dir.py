@@ -31,10 +31,10 @@ def test_reader_cache_depends_on_the_data_dir(tmp_path, monkeypatch):
         times.append(name)
         return (data_dir.find_dataset(name) / "all.txt").read_text()
 
-    for place, many in (("one", 1), ("one", 1), ("two", 2), ("one", 2)):
+    for place, count in (("one", 1), ("one", 1), ("two", 2), ("one", 2)):
         monkeypatch.setenv("REGARD_DATA", str(tmp_path / place))
         assert read("words") == place
-        assert len(times) == many
+        assert len(times) == count
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="REGARD_DATA"):
         read("words")

@@ -13,9 +13,9 @@ def test_shuffle_is_a_permutation(size):
 
 def test_shuffle_of_one_position_equals_shuffle_of_many():
     shuffle = Shuffle(1001, 7)
-    whole = shuffle(np.arange(1001))
-    assert np.array_equal(np.concatenate([shuffle(np.arange(1001)[i : i + 37]) for i in range(0, 1001, 37)]), whole)
-    assert np.array_equal(shuffle(np.arange(1001)[::-1]), whole[::-1])
+    full = shuffle(np.arange(1001))
+    assert np.array_equal(np.concatenate([shuffle(np.arange(1001)[i : i + 37]) for i in range(0, 1001, 37)]), full)
+    assert np.array_equal(shuffle(np.arange(1001)[::-1]), full[::-1])
 
 
 def test_permutations_are_about_equally_likely():

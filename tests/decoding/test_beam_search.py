@@ -101,12 +101,12 @@ def test_steps_equal_one_forward(kv_heads, norm):
     model, (source, lengths) = tiny(2, kv_heads=kv_heads, norm=norm), ragged(5)
     target = torch.randint(3, 11, (5, 7))
     target[:, 0] = model.config.bos
-    whole = model(source, target, lengths)
+    full = model(source, target, lengths)
     first, state = model.start(source, lengths, capacity=7)
     assert first.flatten().tolist() == [model.config.bos] * 5
     for t in range(7):
         logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(logits[:, 0], full[:, t], rtol=1e-9, atol=1e-9)
 
 
 def test_prefix_is_forced_and_scored():

@@ -85,11 +85,11 @@ def test_ties_at_the_threshold_all_stay():
 @pytest.mark.parametrize("way", [{}, {"temperature": 1.7}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.15}], ids=str)
 def test_sample_frequencies_equal_probabilities(way):
     """Chi-square over 8 tokens with a fixed seed: 24.3 is exceeded once in a thousand times."""
-    many = 40_000
-    uniform = uniform_numbers([5], many, 1)[:, 0].T  # 1 many
-    drawn = Sampler(**way)(LOGITS[:, None].expand(1, many, 8), uniform)
+    count = 40_000
+    uniform = uniform_numbers([5], count, 1)[:, 0].T  # 1 many
+    drawn = Sampler(**way)(LOGITS[:, None].expand(1, count, 8), uniform)
     seen = drawn[0].bincount(minlength=8).double()
-    expected = many * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
+    expected = count * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
     assert torch.equal(seen > 0, expected > 0)
     some = expected > 0
     assert float(((seen - expected)[some] ** 2 / expected[some]).sum()) < 24.3

@@ -67,15 +67,15 @@ def test_page_equals_script_output(script):
 
 
 def test_missing_result_is_marked_as_not_measured(isolated_script):
-    made = isolated_script.build_page()
-    assert "41.02" in made
-    assert "not measured yet" in made
+    page = isolated_script.build_page()
+    assert "41.02" in page
+    assert "not measured yet" in page
 
 
 def test_unverified_published_numbers_are_marked(script):
-    made = script.build_page()
-    assert "33.36 †" in made
-    assert "41.02 |" in made
+    page = script.build_page()
+    assert "33.36 †" in page
+    assert "41.02 |" in page
     for line in json.loads(script.PUBLISHED.read_text(encoding="utf-8")):
         assert line["checked"] != ("memory" in line["where"]), line
 
@@ -91,17 +91,17 @@ def test_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
     assert str(tmp_path) not in json.dumps(record)
     assert "private" not in json.dumps(record)
-    made = isolated_script.build_page()
-    assert made == (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| **Transformer tiny**, lower-case tokens | 41.00 |" in made
-    assert "bleu_tokenized|v:1" in made
-    assert "$ regard train transformer_multi30k --out runs/tiny" in made
+    page = isolated_script.build_page()
+    assert page == (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **Transformer tiny**, lower-case tokens | 41.00 |" in page
+    assert "bleu_tokenized|v:1" in page
+    assert "$ regard train transformer_multi30k --out runs/tiny" in page
 
 
 def test_lowercase_model_is_scored_without_case(isolated_script):
-    for style, wanted in (("moses", {"bleu_tokenized", "bleu_lower"}), ("raw", set(isolated_script.METRICS))):
+    for style, expected in (("moses", {"bleu_tokenized", "bleu_lower"}), ("raw", set(isolated_script.METRICS))):
         found = list(isolated_script.scores(measured(30.0)["results"], style))
-        assert {row["metric"] for row in found} == wanted
+        assert {row["metric"] for row in found} == expected
         assert all(row["signature"] for row in found)
 
 
@@ -110,9 +110,9 @@ def test_seeds_share_a_row_with_mean_and_range(isolated_script, tmp_path):
         folder = run_folder(tmp_path / f"run{seed}", seed, value)
         words = ["add", str(folder), "--name", f"tiny-{seed}", "--system", "tiny", "--command", "regard train"]
         assert isolated_script.main(words) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert made.count("| **tiny**, lower-case tokens | 41.30 (41.00 to 41.60) |") == 2  # two parts
-    assert "| 2,345,678 | 1, 2, 3 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert page.count("| **tiny**, lower-case tokens | 41.30 (41.00 to 41.60) |") == 2  # two parts
+    assert "| 2,345,678 | 1, 2, 3 |" in page
 
 
 @pytest.mark.parametrize("missing", ["recipe.json", "result.json", "evaluation.json"])
@@ -147,7 +147,7 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
         "contenders": contenders,
         "regard / transformers": {"median": 1.51, "min": 1.4, "max": 1.6},
     }
-    told = {
+    output = {
         "command": "python benchmarks/translate.py",
         "date": "2026-01-01",
         "cpu": "A CPU",
@@ -155,19 +155,19 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
         "versions": {"torch": "2"},
     }
     (speed / "translate-cpu.json").write_text(
-        json.dumps({**told, "rounds": 7, "steal": 0.01, "cases": [case]}), "utf-8"
+        json.dumps({**output, "rounds": 7, "steal": 0.01, "cases": [case]}), "utf-8"
     )
-    memory = {**told, "sentences": 1000, "contenders": {"regard": {"peak_rss_mib": 700.5, "seconds": 10.0}}}
+    memory = {**output, "sentences": 1000, "contenders": {"regard": {"peak_rss_mib": 700.5, "seconds": 10.0}}}
     (speed / "translate-memory.json").write_text(json.dumps(memory), "utf-8")
     (speed / "other.json").write_text(
-        json.dumps({**told, "import": {"seconds": {"median": 0.1, "min": 0.1, "max": 0.2}}}), "utf-8"
+        json.dumps({**output, "import": {"seconds": {"median": 0.1, "min": 0.1, "max": 0.2}}}), "utf-8"
     )
-    made = isolated_script.build_page()
-    assert "### Translation on a CPU\n" in made
-    assert "| 16 | 4 | transformers | 1,234 (1,200 to 1,300) |  | 1.51 (1.4 to 1.6) |" in made
-    assert "| regard | 700.5 | 10 |" in made
-    assert "| import seconds | 0.1 (0.1 to 0.2) |" in made
-    assert "`python benchmarks/translate.py --memory`" not in made  # measured now
+    page = isolated_script.build_page()
+    assert "### Translation on a CPU\n" in page
+    assert "| 16 | 4 | transformers | 1,234 (1,200 to 1,300) |  | 1.51 (1.4 to 1.6) |" in page
+    assert "| regard | 700.5 | 10 |" in page
+    assert "| import seconds | 0.1 (0.1 to 0.2) |" in page
+    assert "`python benchmarks/translate.py --memory`" not in page  # measured now
 
 
 def test_named_timings_are_shown_with_ratios(isolated_script, tmp_path):
@@ -180,11 +180,11 @@ def test_named_timings_are_shown_with_ratios(isolated_script, tmp_path):
     }
     record = {"date": "2026-01-01", "decoding": [{"batch": 1, "beam_size": 4, "contenders": contenders}]}
     (speed / "recurrent-cpu.json").write_text(json.dumps(record | {"written": [{"bias": 0.5, "read": 0.9}]}), "utf-8")
-    made = isolated_script.build_page()
-    assert "Decoding:\n\n| batch | beam_size | contender | tokens per second | regard / it | same |" in made
-    assert "| 1 | 4 | regard | 3,000 | 1 (1 to 1) |  |" in made
-    assert "| 1 | 4 | loop |  | 1.5 (1.25 to 1.75) | 1/1 |" in made
-    assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in made
+    page = isolated_script.build_page()
+    assert "Decoding:\n\n| batch | beam_size | contender | tokens per second | regard / it | same |" in page
+    assert "| 1 | 4 | regard | 3,000 | 1 (1 to 1) |  |" in page
+    assert "| 1 | 4 | loop |  | 1.5 (1.25 to 1.75) | 1/1 |" in page
+    assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in page
 
 
 def test_separate_machine_entry_is_shown(isolated_script, tmp_path):
@@ -192,10 +192,10 @@ def test_separate_machine_entry_is_shown(isolated_script, tmp_path):
     speed.mkdir()
     machine = {"date": "2026-01-01", "command": "python benchmarks/reinforce.py", "cpu": "A CPU", "cores": 2}
     (speed / "reinforce.json").write_text(json.dumps({"machine": machine, "mean": 0.5}), "utf-8")
-    made = isolated_script.build_page()
-    assert "$ python benchmarks/reinforce.py\n```\n\n- 2026-01-01, A CPU\n" in made
-    assert "machine cores" not in made
-    assert "| mean | 0.5 |" in made
+    page = isolated_script.build_page()
+    assert "$ python benchmarks/reinforce.py\n```\n\n- 2026-01-01, A CPU\n" in page
+    assert "machine cores" not in page
+    assert "| mean | 0.5 |" in page
 
 
 def test_columns_are_the_scores_of_the_metric_module(script):
@@ -231,8 +231,8 @@ def test_seq2seq_run_is_only_in_its_section_with_lengths(isolated_script, tmp_pa
         assert isolated_script.main(words) == 0
     record = json.loads((tmp_path / "results" / "nmt-de-en-seq2seq-1.json").read_text(encoding="utf-8"))
     assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenized": 41.0}
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    section = page[page.index("## Before the Transformer") : page.index("## Runs")]
     heads = "| system | parameters | BLEU | greedy | 1-5 (37) | search | seeds |"  # two sentences say nothing
     assert heads in section
     row = (
@@ -241,21 +241,21 @@ def test_seq2seq_run_is_only_in_its_section_with_lengths(isolated_script, tmp_pa
     )
     assert section.count(row) == 1  # of one pair; the other is not measured
     assert section.count("| GRU, fixed context vector, no attention |  | not measured yet |") == 1
-    assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
+    assert "multi30k DE-EN, test_2016" not in page[: page.index("## Before the Transformer")]
 
 
 def test_published_seq2seq_numbers_are_in_their_section_with_their_metric(script):
-    made = script.build_page()
-    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+    page = script.build_page()
+    section = page[page.index("## Before the Transformer") : page.index("## Runs")]
     assert "| GRU, additive attention | 28.3 | greedy; lower-case spaCy tokens" in section
     assert "| RNNsearch-50* | 28.45 | 36.15 |" in section
-    assert "RNNsearch-50*" not in made[: made.index("## Before the Transformer")]
-    assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", made)
+    assert "RNNsearch-50*" not in page[: page.index("## Before the Transformer")]
+    assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", page)
 
 
 def test_lecture_tables_are_shown_as_on_the_slides(script):
-    made = script.build_page()
-    words, images = made[: made.index("## Language")], made[made.index("## Images") : made.index("## Before")]
+    page = script.build_page()
+    words, images = page[: page.index("## Language")], page[page.index("## Images") : page.index("## Before")]
     assert "| Transformer big | 28.4 | 41.8 |" in words
     assert "| ImageNet | 88.55 ± 0.04 | 87.76 ± 0.03 | 85.30 ± 0.02 | 87.54 ± 0.02 | 88.4/88.5* |" in images
     assert "| TPUv3-core-days | 2.5k | 0.68k | 0.23k | 9.9k | 12.3k |" in images
@@ -400,21 +400,21 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert {(s["metric"], s.get("unit", ""), s["value"]) for s in record["scores"]} == REPORTS[task][2]
     assert str(tmp_path) not in json.dumps(record)
     assert "private" not in json.dumps(record)
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert f"### {record['corpus']}, test" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert f"### {record['corpus']}, test" in page
     section = "## Images" if task in ("image_classification", "distillation") else "## Language"
-    assert "| **ours** |" in made[made.index(section) : made.index("## Runs")]
-    assert "### one\n" in made[made.index("## Runs") :]
+    assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
+    assert "### one\n" in page[page.index("## Runs") :]
 
 
 def test_different_metrics_are_in_different_columns(isolated_script, tmp_path):
     for name, task in (("a", "tagging"), ("b", "chunking")):
         folder = language_run(tmp_path / name, task)
         assert isolated_script.main(["add", str(folder), "--name", name, "--system", name, "--command", "x"]) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| system | nats per word | nats per bracket decision | word accuracy % | F1 % | parameters |" in made
-    assert "| **a** | 0.1 |  | 95.0 | 93.0 |" in made
-    assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| system | nats per word | nats per bracket decision | word accuracy % | F1 % | parameters |" in page
+    assert "| **a** | 0.1 |  | 95.0 | 93.0 |" in page
+    assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in page
 
 
 def test_seeds_of_a_language_model_share_a_row_with_published_numbers(isolated_script, tmp_path, monkeypatch):
@@ -426,10 +426,10 @@ def test_seeds_of_a_language_model_share_a_row_with_published_numbers(isolated_s
         folder = language_run(tmp_path / f"run{seed}", "classification", seed, accuracy=value)
         words = ["add", str(folder), "--name", f"bert-sst2-pretrained-{seed}", "--system", "BERT", "--command", "x"]
         assert isolated_script.main(words) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| published: theirs |  | 93.5 † |" in made
-    assert "| **BERT** | 0.5 (0.5 to 0.5) | 81.2 (80.0 to 82.5) | 79.0 (79.0 to 79.0) |" in made
-    assert "| 1, 2, 10 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| published: theirs |  | 93.5 † |" in page
+    assert "| **BERT** | 0.5 (0.5 to 0.5) | 81.2 (80.0 to 82.5) | 79.0 (79.0 to 79.0) |" in page
+    assert "| 1, 2, 10 |" in page
 
 
 def test_handwritten_result_may_lack_fields(isolated_script, tmp_path):
@@ -445,9 +445,9 @@ def test_handwritten_result_may_lack_fields(isolated_script, tmp_path):
     record = {"name": "probe", "system": "probe", "command": "x", "seed": None, "machine": "one core"}
     record |= {"date": "2026-01-01", "corpus": "brown", "scores": [score]}
     (tmp_path / "results" / "probe.json").write_text(json.dumps(record), "utf-8")
-    made = isolated_script.build_page()
-    assert "| **layer 1** | 91.1 ± 0.1 | not recorded |" in made
-    assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in made
+    page = isolated_script.build_page()
+    assert "| **layer 1** | 91.1 ± 0.1 | not recorded |" in page
+    assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in page
 
 
 def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_path):
@@ -455,8 +455,8 @@ def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_pat
     recipe = {"name": "x", "task": {"name": "text_to_text"}, "data": {"name": "mixture", "tasks": ["pronounce"]}}
     (folder / "recipe.json").write_text(json.dumps(recipe), "utf-8")
     assert isolated_script.main(["add", str(folder), "--name", "one", "--system", "T5", "--command", "x"]) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in page
 
 
 def test_task_without_a_section_is_refused(isolated_script, tmp_path, capsys):

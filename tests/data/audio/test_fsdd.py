@@ -99,8 +99,8 @@ def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
     part = FEW.load("test", FEW.build_tokenizer())
     (batch, *_) = part.eval_batches(2000)
     assert batch.frames.shape[1] % 8 == 0
-    for row, many in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
-        assert row[many:].abs().sum() == 0
+    for row, count in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
+        assert row[count:].abs().sum() == 0
     assert count_targets(batch) == int((batch.target_lengths - 1).sum())
     assert sum(len(b.frames) for b in part.eval_batches(2000)) == 30
     text = FEW.build_tokenizer()

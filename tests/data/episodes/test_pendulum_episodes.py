@@ -88,11 +88,11 @@ def test_epoch_has_every_window_once():
     data = PendulumEpisodes(episodes=10, context_length=77, batch_size=5)
     stream, seen = data.load("train").stream(seed=3).start(StreamPosition()), []
     for _ in range(8):
-        drawn = next(stream)
-        assert drawn.count == 5 * 77
-        seen += [(int(t[0]), float(s[0, 0])) for t, s in zip(drawn.batch.timesteps, drawn.batch.states, strict=True)]
+        item = next(stream)
+        assert item.count == 5 * 77
+        seen += [(int(t[0]), float(s[0, 0])) for t, s in zip(item.batch.timesteps, item.batch.states, strict=True)]
     assert len(set(seen)) == 40
-    assert drawn.next_position == StreamPosition(1, 0)
+    assert item.next_position == StreamPosition(1, 0)
 
 
 @pytest.mark.parametrize(

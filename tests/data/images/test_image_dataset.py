@@ -20,9 +20,9 @@ from regard.data.images.image_shards import ImageBatch
 def pets(tmp_path_factory):
     """41 cats and 23 dogs of different shapes; the red channel identifies each image."""
     folder = tmp_path_factory.mktemp("pets")
-    for label, (name, many) in enumerate((("cat", 41), ("dog", 23))):
+    for label, (name, count) in enumerate((("cat", 41), ("dog", 23))):
         (folder / name).mkdir()
-        for number in range(many):
+        for number in range(count):
             colour = (number, 100 + label, 7)
             Image.new("RGB", (20 + number, 30), colour).save(folder / name / f"{number:02d}.png")
     return folder
@@ -34,9 +34,9 @@ def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     (folder / "mnist").mkdir()
     made = {}
-    for part, many in (("train", 120), ("test", 30)):
-        made[f"{part}_images"] = np.arange(many, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
-        made[f"{part}_labels"] = np.arange(many, dtype=np.uint8) % 10
+    for part, count in (("train", 120), ("test", 30)):
+        made[f"{part}_images"] = np.arange(count, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
+        made[f"{part}_labels"] = np.arange(count, dtype=np.uint8) % 10
     np.savez(folder / "mnist" / "mnist.npz", **made)
     return folder
 
@@ -73,8 +73,8 @@ def test_validation_split_depends_on_the_seed_alone(mnist):
 def test_train_fraction_is_taken_of_every_class(mnist):
     half, all_of_it = (ImageDataset("mnist", train_fraction=share).load("train") for share in (0.5, 1.0))
     for label in range(10):
-        few, many = int((half.labels == label).sum()), int((all_of_it.labels == label).sum())
-        assert few == round(0.5 * many)
+        few, count = int((half.labels == label).sum()), int((all_of_it.labels == label).sum())
+        assert few == round(0.5 * count)
     assert (
         set(which(ImageDataset("mnist", train_fraction=0.2).load("train"))) < set(which(half)) < set(which(all_of_it))
     )
@@ -83,14 +83,14 @@ def test_train_fraction_is_taken_of_every_class(mnist):
 
 def test_images_are_gathered_on_the_device(mnist):
     train = mnist.load("train")
-    drawn = next(iter(train.stream(0).start(StreamPosition())))
-    assert drawn.count == 16
-    assert drawn.batch.indices.shape == drawn.batch[0].shape == (16,)
-    there = drawn.batch.to("cpu")
+    item = next(iter(train.stream(0).start(StreamPosition())))
+    assert item.count == 16
+    assert item.batch.indices.shape == item.batch[0].shape == (16,)
+    there = item.batch.to("cpu")
     assert isinstance(there, ImageBatch)
-    assert there.pixels[:, 0, 3, 4].tolist() == [which(train)[row] for row in drawn.batch.indices.tolist()]
+    assert there.pixels[:, 0, 3, 4].tolist() == [which(train)[row] for row in item.batch.indices.tolist()]
     assert there.labels.tolist() == [number % 10 for number in there.pixels[:, 0, 0, 0].tolist()]
-    assert torch.equal(drawn.batch.rows(3).to("cpu").pixels, there.pixels[:3])
+    assert torch.equal(item.batch.rows(3).to("cpu").pixels, there.pixels[:3])
     assert train.on("cpu").pixels is train.on("cpu").pixels  # one copy a device
 
 
@@ -103,9 +103,9 @@ def test_every_image_comes_once_an_epoch_in_orders_that_differ(mnist):
 
 def test_batches_can_be_resumed_anywhere(mnist):
     train = mnist.load("train")
-    whole = list(itertools.islice(train.stream(1).start(StreamPosition()), 15))
-    with prefetch(train.stream(1).start(whole[7].next_position, 1, 2), workers=2) as items:
-        for a, b in zip(whole[8:], itertools.islice(items, 7), strict=True):
+    full = list(itertools.islice(train.stream(1).start(StreamPosition()), 15))
+    with prefetch(train.stream(1).start(full[7].next_position, 1, 2), workers=2) as items:
+        for a, b in zip(full[8:], itertools.islice(items, 7), strict=True):
             assert torch.equal(a.batch.indices[1::2], b.batch.indices)
 
 
@@ -182,8 +182,8 @@ def test_unreadable_files_are_skipped_counted_and_named(pets, tmp_path, caplog):
     (tmp_path / "dog" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
     for name in ("notes.txt", ".DS_Store", "Thumbs.db"):
         (tmp_path / "dog" / name).write_text("no image, by its name")
-    whole = next(iter((pets / "cat").iterdir())).read_bytes()
-    (tmp_path / "cat" / "without an ending").write_bytes(whole)
+    full = next(iter((pets / "cat").iterdir())).read_bytes()
+    (tmp_path / "cat" / "without an ending").write_bytes(full)
     data = ImageDataset(str(tmp_path), image_size=8, val_fraction=0.1)
     with caplog.at_level(logging.WARNING, "regard"):
         held = [data.load(part) for part in ("train", "val")]

@@ -131,15 +131,15 @@ def test_no_usable_image_is_an_error(tmp_path):
 
 def test_batch_has_the_right_pixels_and_labels(packed):
     album = ImageShards(str(packed), image_size=8, batch_size=5).load("train")
-    for drawn in itertools.islice(album.stream(0).start(StreamPosition()), 12):
-        assert drawn.batch.pixels.shape == (5, 3, 8, 8)
-        assert drawn.batch.pixels.dtype == torch.uint8
-        assert drawn.count == 5
-        red = drawn.batch.pixels[:, 0, 4, 4].tolist()
-        assert drawn.batch.labels.tolist() == [int(r >= 100) for r in red]
-        assert drawn.batch.pixels[:, 1, 0, 0].tolist() == [255 - r for r in red]
-    assert isinstance(drawn.batch.to("cpu").rows(2), ImageBatch)
-    assert len(drawn.batch.rows(2).labels) == 2
+    for item in itertools.islice(album.stream(0).start(StreamPosition()), 12):
+        assert item.batch.pixels.shape == (5, 3, 8, 8)
+        assert item.batch.pixels.dtype == torch.uint8
+        assert item.count == 5
+        red = item.batch.pixels[:, 0, 4, 4].tolist()
+        assert item.batch.labels.tolist() == [int(r >= 100) for r in red]
+        assert item.batch.pixels[:, 1, 0, 0].tolist() == [255 - r for r in red]
+    assert isinstance(item.batch.to("cpu").rows(2), ImageBatch)
+    assert len(item.batch.rows(2).labels) == 2
 
 
 def test_every_image_comes_once_an_epoch_and_orders_differ(packed):
@@ -152,9 +152,9 @@ def test_every_image_comes_once_an_epoch_and_orders_differ(packed):
 
 def test_images_can_be_resumed_anywhere_with_any_number_of_workers_and_shares(packed):
     album = ImageShards(str(packed), image_size=4, batch_size=6).load("train")
-    whole = list(itertools.islice(album.stream(1).start(StreamPosition()), 15))
-    with prefetch(album.stream(1).start(whole[3].next_position, 1, 2), workers=3) as items:
-        for a, b in zip(whole[4:12], itertools.islice(items, 8), strict=True):
+    full = list(itertools.islice(album.stream(1).start(StreamPosition()), 15))
+    with prefetch(album.stream(1).start(full[3].next_position, 1, 2), workers=3) as items:
+        for a, b in zip(full[4:12], itertools.islice(items, 8), strict=True):
             assert torch.equal(a.batch.pixels[1::2], b.batch.pixels)
 
 

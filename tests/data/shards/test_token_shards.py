@@ -54,12 +54,12 @@ def epoch(windows, seed=0, number=0):
 
 
 def test_row_targets_are_the_following_tokens():
-    for drawn in itertools.islice(numbered().stream(0).start(StreamPosition()), 50):
-        assert drawn.batch.inputs.shape == drawn.batch.targets.shape == (4, 10)
-        assert drawn.batch.inputs.dtype == drawn.batch.targets.dtype == torch.int64
-        assert torch.equal(drawn.batch.inputs[:, 1:], drawn.batch.targets[:, :-1])
-        assert torch.equal(drawn.batch.inputs + 1, drawn.batch.targets)
-        assert drawn.count == 40
+    for item in itertools.islice(numbered().stream(0).start(StreamPosition()), 50):
+        assert item.batch.inputs.shape == item.batch.targets.shape == (4, 10)
+        assert item.batch.inputs.dtype == item.batch.targets.dtype == torch.int64
+        assert torch.equal(item.batch.inputs[:, 1:], item.batch.targets[:, :-1])
+        assert torch.equal(item.batch.inputs + 1, item.batch.targets)
+        assert item.count == 40
 
 
 @pytest.mark.parametrize("n", [11, 12, 19, 20, 21, 40, 41, 997])
@@ -98,28 +98,28 @@ def test_rows_do_not_depend_on_shard_boundaries(cuts):
 def test_replicas_together_give_the_batch(shares, packed):
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
     parts = [list(itertools.islice(windows.stream(5).start(StreamPosition(), i, shares), 30)) for i in range(shares)]
-    for k, drawn in enumerate(itertools.islice(windows.stream(5).start(StreamPosition()), 30)):
+    for k, item in enumerate(itertools.islice(windows.stream(5).start(StreamPosition()), 30)):
         own = [part[k] for part in parts]
-        whole = torch.empty_like(drawn.batch.inputs)
+        full = torch.empty_like(item.batch.inputs)
         for i in range(shares):
             if i < 4:
-                whole[i::shares] = own[i].batch.inputs
-        assert torch.equal(whole, drawn.batch.inputs)
-        assert sum(d.count for d in own) == drawn.count
-        assert all(torch.equal(d.batch.inputs, drawn.batch.inputs[:1]) for d in own[4:])
+                full[i::shares] = own[i].batch.inputs
+        assert torch.equal(full, item.batch.inputs)
+        assert sum(d.count for d in own) == item.count
+        assert all(torch.equal(d.batch.inputs, item.batch.inputs[:1]) for d in own[4:])
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("k", [0, 1, 50, 99])
 def test_shards_can_be_resumed_anywhere_with_any_number_of_workers(packed, workers, k):
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
-    whole = list(itertools.islice(windows.stream(5).start(StreamPosition()), 110))
-    assert whole[-1].next_position.epoch >= 2
+    full = list(itertools.islice(windows.stream(5).start(StreamPosition()), 110))
+    assert full[-1].next_position.epoch >= 2
     again = (
-        TokenShards(str(packed), context_length=16, batch_size=4).load("train").stream(5).start(whole[k].next_position)
+        TokenShards(str(packed), context_length=16, batch_size=4).load("train").stream(5).start(full[k].next_position)
     )
     with prefetch(again, workers=workers) as items:
-        for a, b in zip(whole[k + 1 : k + 11], itertools.islice(items, 10), strict=True):
+        for a, b in zip(full[k + 1 : k + 11], itertools.islice(items, 10), strict=True):
             assert torch.equal(a.batch.inputs, b.batch.inputs)
             assert torch.equal(a.batch.targets, b.batch.targets)
             assert (a.count, a.next_position) == (b.count, b.next_position)
@@ -161,9 +161,9 @@ def test_limit_takes_the_first_rows():
 
 
 def test_few_rows_give_one_smaller_batch():
-    drawn = next(numbered(35, rows=64).stream(0).start(StreamPosition()))
-    assert 2 <= len(drawn.batch.inputs) <= 3
-    assert drawn.next_position == StreamPosition(1, 0)
+    item = next(numbered(35, rows=64).stream(0).start(StreamPosition()))
+    assert 2 <= len(item.batch.inputs) <= 3
+    assert item.next_position == StreamPosition(1, 0)
 
 
 def test_too_few_tokens_says_what_to_do():

@@ -101,9 +101,9 @@ def test_batches_depend_on_seed_and_epoch_alone():
 
 def test_padding_is_zero_and_not_counted():
     train = HandwritingLines(lines_per_epoch=16, batch_size=16).load("train")
-    drawn = next(train.stream(0).start(StreamPosition()))
-    batch = drawn.batch
-    assert drawn.count == int(batch.lengths.sum()) < batch.points[..., 0].numel()
+    item = next(train.stream(0).start(StreamPosition()))
+    batch = item.batch
+    assert item.count == int(batch.lengths.sum()) < batch.points[..., 0].numel()
     past = torch.arange(batch.points.shape[1]) >= batch.lengths[:, None]
     assert batch.points[past].abs().max() == 0
     assert (batch.text[torch.arange(16), batch.text_lengths - 1] == 10).all()

@@ -39,8 +39,8 @@ def test_curriculum_grows_to_the_longest_sums():
 
 def test_resumed_stream_continues():
     stream = Arithmetic(digits=6, batch_size=4, batches_per_epoch=5).load("train").stream(3)
-    whole = stream.start(StreamPosition())
-    drawn = [next(whole) for _ in range(12)]
+    full = stream.start(StreamPosition())
+    drawn = [next(full) for _ in range(12)]
     again = stream.start(drawn[6].next_position)
     for expected in drawn[7:]:
         for a, b in zip(next(again).batch, expected.batch, strict=True):

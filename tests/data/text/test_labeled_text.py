@@ -305,10 +305,10 @@ def test_babi_answers_occur_in_their_stories():
 
 def test_batches_are_the_same_for_any_number_of_processes(table, text):
     part = LabeledText(str(table), batch_size=6).load("train", text)
-    whole = part.stream(2).start(StreamPosition())
+    full = part.stream(2).start(StreamPosition())
     shares = [part.stream(2).start(StreamPosition(), share, 2) for share in (0, 1)]
     for _ in range(9):
-        one, parts = next(whole), [next(share) for share in shares]
+        one, parts = next(full), [next(share) for share in shares]
         for share, each in enumerate(parts):
             assert torch.equal(one.batch.labels[share::2], each.batch.labels)
         assert one.count == sum(each.count for each in parts)

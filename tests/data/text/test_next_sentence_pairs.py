@@ -41,15 +41,15 @@ WORDS = [
 
 
 def written(seed, sentences):
-    dice = random.Random(seed)
-    return [" ".join(dice.choice(WORDS) for _ in range(dice.randint(2, 9))) + " ." for _ in range(sentences)]
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(WORDS) for _ in range(rng.randint(2, 9))) + " ." for _ in range(sentences)]
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Thirty documents of 4 to 12 sentences."""
-    place, dice = tmp_path_factory.mktemp("documents") / "text.txt", random.Random(5)
-    place.write_text("\n\n".join("\n".join(written(n, dice.randint(4, 12))) for n in range(30)), encoding="utf-8")
+    place, rng = tmp_path_factory.mktemp("documents") / "text.txt", random.Random(5)
+    place.write_text("\n\n".join("\n".join(written(n, rng.randint(4, 12))) for n in range(30)), encoding="utf-8")
     return place
 
 
@@ -117,7 +117,7 @@ def test_second_text_follows_or_comes_from_another_document(pages):
         if follows == 0:
             assert message[2] in joined
         else:
-            homes = [{n for n, whole in document.items() if part in whole} for part in message[:2]]
+            homes = [{n for n, full in document.items() if part in full} for part in message[:2]]
             assert all(homes)
             assert len(homes[0] | homes[1]) > 1  # not in one and the same document only
     asked = counts[0] + counts[1]
@@ -129,9 +129,9 @@ def test_15_percent_are_masked_80_10_10_and_never_a_special_token():
     text = Tokenizer.train(written(0, 300), kind="bert", size=200)
     special = np.zeros(text.size, bool)
     special[[text.pad, text.bos, text.eos, text.unk, text.mask]] = True
-    dice = np.random.default_rng(0)
-    tokens = dice.integers(0, text.size, (4000, 64))
-    seen, at, targets = mask_tokens(tokens, dice.integers(0, 2**62, 4000), special, text.mask)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, text.size, (4000, 64))
+    seen, at, targets = mask_tokens(tokens, rng.integers(0, 2**62, 4000), special, text.mask)
     able = (~special[tokens]).sum(1)
     asked = targets != IGNORE_INDEX
     assert at.shape == targets.shape == (4000, max_masked(64))
@@ -182,19 +182,19 @@ def test_rows_depend_on_seed_and_epoch_alone(pages):
         with prefetch(pages.stream(seed).start(place, share, shares), workers=workers) as batches:
             return [next(batches) for _ in range(30)]  # more than an epoch
 
-    whole = drawn(3)
-    assert whole[-1].next_position.epoch > 0
-    for one, two in zip(whole, drawn(3, workers=4), strict=True):
+    full = drawn(3)
+    assert full[-1].next_position.epoch > 0
+    for one, two in zip(full, drawn(3, workers=4), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one.batch, two.batch, strict=True))
     parts = drawn(3, 0, 2), drawn(3, 1, 2)
-    for n, one in enumerate(whole):
+    for n, one in enumerate(full):
         for share in (0, 1):
             for a, b in zip(one.batch, parts[share][n].batch, strict=True):
                 assert torch.equal(a[share::2], b)
         assert one.count == sum(part[n].count for part in parts)
-    later = drawn(3, place=whole[10].next_position)
-    assert all(torch.equal(a, b) for a, b in zip(whole[11].batch, later[0].batch, strict=True))
-    assert not torch.equal(whole[0].batch.tokens, drawn(4)[0].batch.tokens)
+    later = drawn(3, place=full[10].next_position)
+    assert all(torch.equal(a, b) for a, b in zip(full[11].batch, later[0].batch, strict=True))
+    assert not torch.equal(full[0].batch.tokens, drawn(4)[0].batch.tokens)
 
 
 def test_independent_sentences_have_no_next_sentence_label(file):

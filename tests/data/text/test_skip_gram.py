@@ -50,8 +50,8 @@ def test_subsampling_probability_equals_the_formula():
     assert keep[2] == keep[3] == 1
     assert (keep_probability(counts, 0.0) == 1).all()
     text = RaggedTensor.from_rows([[0] * 100 + [1]] * 1000)
-    many = ContextWindows(text, np.array([100_000, 1000]), batch_size=8, sample=1e-3)
-    stored = [many.subsampled(0, e).words for e in (0, 1)]
+    count = ContextWindows(text, np.array([100_000, 1000]), batch_size=8, sample=1e-3)
+    stored = [count.subsampled(0, e).words for e in (0, 1)]
     assert abs((stored[0] == 0).mean() * len(stored[0]) / 100_000 - keep[0]) < 0.003
     assert len(stored[0]) != len(stored[1]) or (stored[0] != stored[1]).any()  # drawn anew each epoch
 
@@ -86,9 +86,9 @@ def test_a_batch_depends_on_its_position_alone():
         assert other.next_position == drawn_.next_position
         assert all(torch.equal(x, y) for x, y in zip(other.batch, drawn_.batch, strict=True))
     halves = [next(nearby(sample=0.05).stream(3).start(StreamPosition(), share, 2)).batch for share in (0, 1)]
-    whole = a[0].batch
-    assert torch.equal(whole.contexts[::2], halves[0].contexts)
-    assert torch.equal(whole.negatives[1::2], halves[1].negatives)
+    full = a[0].batch
+    assert torch.equal(full.contexts[::2], halves[0].contexts)
+    assert torch.equal(full.negatives[1::2], halves[1].negatives)
 
 
 def test_epoch_has_every_kept_word_once():

@@ -23,25 +23,25 @@ from regard.tokens.sentinels import sentinel_ids
 @pytest.mark.parametrize("length", [2, 3, 7, 64, 568, 1001])
 @pytest.mark.parametrize(("noise", "mean"), [(0.15, 3.0), (0.5, 1.0), (0.5, 10.0), (0.9, 2.5)])
 def test_text_is_restored_from_source_and_target(length, noise, mean):
-    taken, many = noise_counts(length, noise, mean)
-    marks = np.arange(5000, 5000 + many)
+    taken, count = noise_counts(length, noise, mean)
+    marks = np.arange(5000, 5000 + count)
     text = np.arange(length) % 97
     for key in range(20):
-        out = random_spans(length, taken, many, [key, key + 100])
+        out = random_spans(length, taken, count, [key, key + 100])
         sources, targets = corrupt_spans(np.stack([text, text[::-1]]), out, marks)
         assert restore_spans(sources[1], targets[1], marks) == text[::-1].tolist()
         source, target = sources[0], targets[0]
         assert restore_spans(source, target, marks) == text.tolist()
-        assert len(source) == length - taken + many
-        assert len(target) == taken + many
+        assert len(source) == length - taken + count
+        assert len(target) == taken + count
         assert sorted(set(source) & set(marks)) == sorted(set(target) & set(marks)) == marks.tolist()
 
 
 def test_removed_tokens_and_spans_match_the_settings():
-    taken, many = noise_counts(1000, 0.15, 3.0)
-    assert (taken, many) == (150, 50)
+    taken, count = noise_counts(1000, 0.15, 3.0)
+    assert (taken, count) == (150, 50)
     for key in range(50):
-        (out,) = random_spans(1000, taken, many, [key])
+        (out,) = random_spans(1000, taken, count, [key])
         begins = out & ~np.concatenate([[False], out[:-1]])
         assert out.sum() == 150
         assert begins.sum() == 50  # none empty, no two touch
@@ -60,9 +60,9 @@ def test_spans_have_all_positions_and_sizes():
 def test_lengths_equal_the_paper():
     """512 tokens in, 114 out, of 568: as T5 was trained."""
     length = input_length(512, 0.15, 3.0)
-    taken, many = noise_counts(length, 0.15, 3.0)
-    assert length - taken + many + 1 == 512
-    assert taken + many + 1 == 114
+    taken, count = noise_counts(length, 0.15, 3.0)
+    assert length - taken + count + 1 == 512
+    assert taken + count + 1 == 114
 
 
 def test_invalid_noise_settings_are_refused():
@@ -97,20 +97,20 @@ def load(settings, split="train"):
 def test_rows_have_one_shape_and_restore_the_text(file):
     part = load(data(file))
     text, marks = part.tokenizer, sentinel_ids(part.tokenizer)
-    for drawn in islice(part.stream(seed=3).start(StreamPosition()), 5):
-        batch = drawn.batch
+    for item in islice(part.stream(seed=3).start(StreamPosition()), 5):
+        batch = item.batch
         assert batch.source.shape == (6, 40)
         assert (batch.source_lengths == 40).all()
         assert (batch.target.shape[1] - 1) % 8 == 0
-        assert drawn.count == 6 * (part.removed + part.spans + 1)
+        assert item.count == 6 * (part.removed + part.spans + 1)
         for source, target, n in zip(
             *(x.tolist() for x in (batch.source, batch.target, batch.target_lengths)), strict=True
         ):
             assert source[-1] == target[n - 1] == text.eos
             assert target[0] == text.bos
-            whole = restore_spans(source[:-1], target[1 : n - 1], marks)
-            message = " ".join(text.decode([whole])[0].split())
-            assert len(whole) == part.length
+            full = restore_spans(source[:-1], target[1 : n - 1], marks)
+            message = " ".join(text.decode([full])[0].split())
+            assert len(full) == part.length
             assert "whale" in message
 
 
@@ -125,19 +125,19 @@ def test_spans_differ_between_epochs_and_seeds(file):
 
 def test_batches_do_not_depend_on_threads_processes_or_start(file):
     stream = load(data(file)).stream(seed=1)
-    whole = list(islice(stream.start(StreamPosition()), 30))
-    assert {drawn.next_position.epoch for drawn in whole} >= {0, 1}
-    later = list(islice(stream.start(whole[11].next_position), 18))
-    for a, b in zip(whole[12:], later, strict=True):
+    full = list(islice(stream.start(StreamPosition()), 30))
+    assert {item.next_position.epoch for item in full} >= {0, 1}
+    later = list(islice(stream.start(full[11].next_position), 18))
+    for a, b in zip(full[12:], later, strict=True):
         assert a.batch.source.equal(b.batch.source)
         assert a.batch.target.equal(b.batch.target)
     with prefetch(stream.start(StreamPosition()), workers=3) as batches:
-        for a, b in zip(whole, islice(batches, 30), strict=True):
+        for a, b in zip(full, islice(batches, 30), strict=True):
             assert a.batch.target.equal(b.batch.target)
     shares = [list(islice(stream.start(StreamPosition(), share, 2), 4)) for share in range(2)]
     for n in range(4):
-        assert whole[n].batch.source[0::2].equal(shares[0][n].batch.source)
-        assert whole[n].batch.source[1::2].equal(shares[1][n].batch.source)
+        assert full[n].batch.source[0::2].equal(shares[0][n].batch.source)
+        assert full[n].batch.source[1::2].equal(shares[1][n].batch.source)
 
 
 def test_shards_give_the_same_rows_as_their_text(file, tmp_path, monkeypatch):
@@ -148,11 +148,11 @@ def test_shards_give_the_same_rows_as_their_text(file, tmp_path, monkeypatch):
     part = load(settings)
     assert len(sentinel_ids(part.tokenizer)) == 20
     batch = next(part.stream(0).start(StreamPosition())).batch
-    whole = restore_spans(
+    full = restore_spans(
         batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.sentinels
     )
     start = int(part.stream(0).order(0)[0][0])
-    assert whole == part.windows.window(start, start + part.length).tolist()
+    assert full == part.windows.window(start, start + part.length).tolist()
 
 
 def test_too_few_sentinels_are_reported(file):

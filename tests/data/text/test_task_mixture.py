@@ -85,20 +85,20 @@ def test_every_example_occurs_once_per_pass():
 
 def test_batches_do_not_depend_on_threads_processes_or_start():
     stream = load(mixture(temperature=2.0)).stream(seed=1)
-    whole = list(islice(stream.start(StreamPosition()), 40))
-    assert max(drawn.next_position.epoch for drawn in whole) >= 1
-    later = list(islice(stream.start(whole[12].next_position), 27))
-    for a, b in zip(whole[13:], later, strict=True):
+    full = list(islice(stream.start(StreamPosition()), 40))
+    assert max(item.next_position.epoch for item in full) >= 1
+    later = list(islice(stream.start(full[12].next_position), 27))
+    for a, b in zip(full[13:], later, strict=True):
         assert a.batch.source.equal(b.batch.source)
         assert a.batch.target.equal(b.batch.target)
     with prefetch(stream.start(StreamPosition()), workers=3) as batches:
-        for a, b in zip(whole, islice(batches, 40), strict=True):
+        for a, b in zip(full, islice(batches, 40), strict=True):
             assert a.batch.target.equal(b.batch.target)
     shares = [list(islice(stream.start(StreamPosition(), share, 2), 4)) for share in range(2)]
     for n in range(4):
-        assert whole[n].count == shares[0][n].count + shares[1][n].count
+        assert full[n].count == shares[0][n].count + shares[1][n].count
     other = next(load(mixture(temperature=2.0)).stream(seed=2).start(StreamPosition())).batch
-    assert not (other.source.shape == whole[0].batch.source.shape and other.source.equal(whole[0].batch.source))
+    assert not (other.source.shape == full[0].batch.source.shape and other.source.equal(full[0].batch.source))
 
 
 def test_rows_of_different_tasks_share_batches():
@@ -136,6 +136,6 @@ def test_unknown_tasks_are_refused_with_a_hint():
 
 def test_an_epoch_of_batches_fits_the_limit_of_tokens():
     part = load(mixture())
-    for drawn in islice(part.stream(0).start(StreamPosition()), 20):
-        rows, n = drawn.batch.source.shape
-        assert rows * max(n, drawn.batch.target.shape[1] - 1) <= 200
+    for item in islice(part.stream(0).start(StreamPosition()), 20):
+        rows, n = item.batch.source.shape
+        assert rows * max(n, item.batch.target.shape[1] - 1) <= 200

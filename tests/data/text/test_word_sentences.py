@@ -88,10 +88,10 @@ def test_batch_has_each_distinct_word_once(file):
     data = WordSentences((file,), vocab_size=8, min_count=1)
     text, config = data.build_tokenizer(), Config(vocab=8, filters=(2, 2), max_word_length=8)
     read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True, 40)
-    drawn = next(read.stream(1).start(StreamPosition()))
-    spelled, words, lengths, targets = drawn.batch
+    item = next(read.stream(1).start(StreamPosition()))
+    spelled, words, lengths, targets = item.batch
     assert len(spelled.unique(dim=0)) == len(spelled)
-    assert drawn.count == 2 * int((lengths - 1).sum())
+    assert item.count == 2 * int((lengths - 1).sum())
     assert (targets[:, 0] == text.bos).all()
     for row, own, n in zip(words, targets, lengths.tolist(), strict=True):
         assert own[n - 1] == text.eos
@@ -99,6 +99,6 @@ def test_batch_has_each_distinct_word_once(file):
         assert spelled[row[0], 1] == 256
         assert spelled[row[n - 1], 1] == 257
     assert sum(len(batch.words) for batch in read.eval_batches(64)) == len(read)
-    first = drawn.batch.rows(1)
+    first = item.batch.rows(1)
     assert torch.equal(first.words, words[:1])
     assert torch.equal(first.char_ids, spelled)
