@@ -1,6 +1,7 @@
 """Image models: counts equal torch's, the allocator's, the papers' and the lectures'."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -49,6 +50,12 @@ def case(name):
     return resolve_config(*parse_model_name("vit:b16" if name == "hybrid" else name), [*settings, *more]), shape
 
 
+@cache
+def update(name):
+    """Return the cost of one update, computed once for all tests."""
+    return training_step(*case(name), ExecutionPlan("float32", is_cpu=True))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_forward_operations_equal_torch(name):
     config, shape = case(name)
@@ -60,10 +67,8 @@ def test_forward_operations_equal_torch(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("mvit")])  # see the test after this
 def test_training_operations_equal_torch(name):
-    config, shape = case(name)
-    found = training_step(config, shape, ExecutionPlan("float32", is_cpu=True))
-    counted = Real(config, shape, ExecutionPlan("float32")).operations()
-    assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+    counted = Real(*case(name), ExecutionPlan("float32")).operations()
+    assert update(name).operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
 
 
 def test_grouped_convolution_backward_operations():
@@ -100,12 +105,8 @@ def test_gpu_window_attention_is_one_kernel_with_equal_work():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_peak_memory_is_what_a_real_update_allocates(name):
-    config, shape = case(name)
-    found, measured = (
-        training_step(config, shape, ExecutionPlan("float32", is_cpu=True)),
-        Real(config, shape, ExecutionPlan("float32")).peak(),
-    )
-    assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)
+    measured = Real(*case(name), ExecutionPlan("float32")).peak()
+    assert sum(update(name).peak.values()) == pytest.approx(measured, rel=0.15)
 
 
 # Parameters in millions and multiply-adds in thousands of millions, as the papers have them (quoted, not looked up
@@ -126,7 +127,12 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+SECOND_SIZES = ("resnet-18", "resnet-34", "vit-l16", "swin-s", "mvit-s", "cct-14-7x2")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in SECOND_SIZES else name for name in PUBLISHED]
+)
 def test_parameters_and_multiply_adds_match_papers(name):
     found = forward_pass(resolve_config(*parse_model_name(name), []), InputShape(batch=1), ExecutionPlan())
     parameters, work = PUBLISHED[name]
@@ -165,7 +171,7 @@ def test_convolutional_tokens_are_counted_by_stride():
     assert rows[0] == ("tokens", f"{8 * 12}")
 
 
-@pytest.mark.parametrize("image", [(224, 224), (448, 224), (200, 310)])
+@pytest.mark.parametrize("image", [(224, 224), pytest.param((448, 224), marks=pytest.mark.long), (200, 310)])
 def test_window_map_entries(image):
     config, batch = resolve_config("swin", "t", []), 2
     found = forward_pass(config, InputShape(batch=batch, image=image), ExecutionPlan()).maps

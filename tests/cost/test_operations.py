@@ -41,7 +41,7 @@ def test_forward_operations_equal_torch(word):
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 @pytest.mark.parametrize("word", MODELS)
 def test_training_operations_equal_torch(word, precision):
     settings, shape = MODELS[word]

@@ -68,8 +68,16 @@ IMAGES = {  # models that take images
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()])
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+TEXT = [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()]
+UNTIED = ("transformer", "gpt", "bert", "rnnsearch")  # the others are tested by default with tied embeddings only
+CASES = [
+    pytest.param(name, tied, marks=() if tied or name in UNTIED else pytest.mark.long, id=f"{name}-{kind}")
+    for name in TEXT
+    for kind, tied in (("untied", False), ("tied", True))
+]
+
+
+@pytest.mark.parametrize(("name", "tied"), CASES)
 def test_registered_token_models_pass(name, tied):
     settings = {"readout": None} if name in ("seq2seq", "rnnsearch") else {}
     absent = {"empty"}
