@@ -67,7 +67,7 @@ def test_row_longer_than_a_batch_says_what_to_do():
 
 
 def test_no_rows_is_an_error():
-    with pytest.raises(BadInput, match="nothing"):
+    with pytest.raises(BadInput, match="no usable sentence pair"):
         TokenBatches(torch.tensor([], dtype=torch.long), torch.tensor([], dtype=torch.long))
 
 
@@ -113,7 +113,7 @@ def test_an_invalid_replica_is_refused(share):
 
 def test_data_without_a_batch_raises():
     empty = BatchStream(lambda epoch: [], lambda rows: rows, len)
-    with pytest.raises(BadInput, match="nothing"):
+    with pytest.raises(BadInput, match="the data have no batch"):
         next(empty.start(StreamPosition()))
 
 
