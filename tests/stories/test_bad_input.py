@@ -165,7 +165,7 @@ def test_a_seed_that_is_too_large_is_one_line_and_a_large_one_is_not():
 def test_wrong_usage_is_status_2(warm):
     for words, said in (
         (["translate", "--nonsense"], "--nonsense"),
-        (["translate", GOOD, "--to", "de", "--top-k", "5"], "--top-k is about drawing; add --sample"),
+        (["translate", GOOD, "--to", "de", "--top-k", "5"], "--top-k is for sampling; add --sample, or leave it out"),
         (["translate", GOOD, "--file", "x"], "either the text itself or --file"),
         (["see"], "TEXT"),
         (["nonsense"], "nonsense"),
