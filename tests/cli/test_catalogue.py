@@ -66,7 +66,10 @@ def test_parts_of_one_file_are_told_apart():
 def test_settings_that_are_inherited_are_explained_too(model):
     said = catalogue._settings(import_module(MODELS[model][0]).Config)
     assert re.search(r"num_classes +1000 +0: no head", said)
-    expected = {"deit": r"num_prefix_tokens +2 +class and distillation token", "swinv2": r"window_size +8 +side in tokens"}
+    expected = {
+        "deit": r"num_prefix_tokens +2 +class and distillation token",
+        "swinv2": r"window_size +8 +side in tokens",
+    }
     assert re.search(expected[model], said)
 
 

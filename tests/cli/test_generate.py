@@ -13,7 +13,7 @@ from regard.cli.generate import load_generator
 from regard.core.errors import BadInput
 from regard.modalities.text import Candidate
 from regard.models.gpt import GPT, Config
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.hf import gpt2

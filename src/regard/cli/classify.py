@@ -72,7 +72,7 @@ def classify(
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
     from regard.cli import images, lines
     from regard.cli.prepare import load_predictor
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     are_images = images.are_images(text)
     if are_images and (labels is not None or pairs):

@@ -235,7 +235,7 @@ class _Processor(LineProcessor[list[dict[str, Any]]]):
 
 def _generation_options(asked: dict[str, Any]) -> dict[str, Any]:
     """The options as a TextGenerator's settings."""
-    from regard.tasks.text.text_generator import ContinuationConfig
+    from regard.tasks.text.language_modeling import ContinuationConfig
 
     how = {"temperature": 0.8} | asked if asked.get("beam_size", 1) == 1 else asked
     ContinuationConfig(**how)

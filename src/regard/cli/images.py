@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from regard.cli.lines import Line
     from regard.modalities.classes import Classes
     from regard.see.pixel_attribution import ImagePoint, PixelAttribution
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
 BATCH_SIZE = 64  # images in a window
 LISTED_LABELS = 10  # labels that are listed
@@ -61,7 +61,7 @@ def load_image_classifier(
     """The classifier of images of a name or a folder (`found`: opened before), made ready for what a word means; else
     the one that ships. `gradients`: those of an answer will be asked for."""
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     name = default_image_classifier() if name is None else name
     found = load_predictor(name) if found is None else found

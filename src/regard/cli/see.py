@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.core.trace import Trace
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
     from regard.tasks.text.extractive_qa import QuestionAnswerer
-    from regard.tasks.text.text_generator import TextGenerator
+    from regard.tasks.text.language_modeling import TextGenerator
     from regard.tasks.text.translation import Translator
 
 
@@ -151,10 +151,10 @@ def see(
     from regard.cli.prepare import load_predictor
     from regard.cli.see_output import has_own_view, see_output
     from regard.see import merge_subwords
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
     from regard.tasks.text.encoder_base import EncoderPredictor
     from regard.tasks.text.extractive_qa import QuestionAnswerer
-    from regard.tasks.text.text_generator import TextGenerator
+    from regard.tasks.text.language_modeling import TextGenerator
 
     files = output or [Path("attention.png")]
     check_output_files(files)

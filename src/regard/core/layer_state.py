@@ -87,5 +87,10 @@ class PassState:
         return sum(terms[1:], terms[0]) if terms else None
 
 
+def branch(pass_state: PassState | None, name: str) -> PassState | None:
+    """Return the branch of a pass state that a caller may have handed in; None: the stack makes its own."""
+    return None if pass_state is None else pass_state.branch(name)
+
+
 def _place(item: tuple[tuple[str, int], LayerState]) -> tuple[str, int]:
     return item[0]

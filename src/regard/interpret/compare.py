@@ -24,9 +24,9 @@ from regard.interpret.interventions import intervene
 from regard.modalities.classes import Classes
 from regard.tasks.text.classification import TextClassifier
 from regard.tasks.text.extractive_qa import LocatedAnswer, QuestionAnswerer
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.masked_lm import FillMask
 from regard.tasks.text.tagging import Tagger
-from regard.tasks.text.text_generator import TextGenerator
 from regard.tasks.text.translation import Translator
 
 TokenLogProbs = list[tuple[str, float]]  # tokens, each with its log-probability
@@ -112,7 +112,8 @@ class GenerationComparison:
 
     def log_probs(self, said: list[int]) -> TokenLogProbs:
         """One pass over prompt and text."""
-        whole = torch.tensor([[*self.prompt, *said][:-1]], device=self.predictor._device())
+        device = next(self.predictor.model.parameters()).device
+        whole = torch.tensor([[*self.prompt, *said][:-1]], device=device)
         logits = self.predictor.model(whole)[0, len(self.prompt) - 1 :]
         return _token_log_probs(logits, said, self.predictor.text)
 
@@ -203,7 +204,7 @@ class QuestionAnsweringComparison:
 
 def _comparison(predictor: Any, given: Mapping[str, Any]) -> Comparison:
     """The input before its model, in the way of its task."""
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     if isinstance(predictor, Translator):
         return TranslationComparison(predictor, given)

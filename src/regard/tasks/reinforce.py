@@ -145,7 +145,8 @@ class ReinforceMixin:
         states = queries if self.choices.baseline.module is not None else None
         taught = self.choices.loss(log_s, entropy, token_log_probs(logits, wanted), wanted >= 0, step, states) / many
         seen = (entropy.detach() * (wanted >= 0)).sum() / many
-        return likely + taught, {"loss": likely.detach(), "entropy": seen}
+        total = self.with_layer_losses(likely + taught, heard, pass_state)  # type: ignore[attr-defined]
+        return total, {"loss": likely.detach(), "entropy": seen}
 
     def fit(self, config: Any) -> Any:
         """The model's Config with what only the data know; a baseline may learn from states of its width."""

@@ -18,7 +18,7 @@ from regard.modalities.image import Preprocess
 from regard.models import deit, vit
 from regard.tasks.image import distillation, image_classification
 from regard.tasks.image.distillation import UNTRAINED, Teacher
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
 from regard.weights.timm import vit as timm_vit

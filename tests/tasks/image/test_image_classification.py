@@ -19,7 +19,7 @@ from regard.data.shards.packing import pack_images
 from regard.modalities.image import Preprocess
 from regard.models import vit
 from regard.tasks.image import image_classification
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train, override_recipe
 from regard.weights.timm import vit as timm_vit
@@ -264,7 +264,7 @@ def test_company_does_not_change_what_is_seen(classify, shapes, monkeypatch):
     classify.model.double()
     files = sorted(shapes.rglob("*.png"))[:11]
     together = classify(files)
-    monkeypatch.setattr("regard.tasks.image.image_classifier.BATCH_PIXELS", 300)  # two at a time
+    monkeypatch.setattr("regard.tasks.image.image_classification.BATCH_PIXELS", 300)  # two at a time
     for each in (classify(files), [classify([file])[0] for file in files]):
         for a, b in zip(together, each, strict=True):
             assert a.label == b.label

@@ -18,7 +18,7 @@ from regard.data.shards.token_shards import TokenShards
 from regard.data.text.text_file import TextFile
 from regard.models.gpt import GPT, Config
 from regard.tasks.text import language_modeling
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.training import evaluate, train
 from regard.training.evaluation import dataset_for_model
 from regard.training.recipe import Recipe, Train, build, load_recipe

@@ -11,7 +11,7 @@ from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.models.gpt import GPT, Config
 from regard.runtime import inference
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tokens.tokenizer import KINDS, Tokenizer
 
 LINES = ["two dogs play in the snow, and a cat sleeps.", "über Äpfel — naïve café 🐕 日本", "no one is the end of it."]

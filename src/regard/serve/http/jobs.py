@@ -79,7 +79,7 @@ class Jobs:
             prompts, numbers = [row for row, _ in rows], [number for _, number in rows]
             if asked.get("beam_size", 1) > 1:
                 return write.write(prompts, numbers=numbers, **asked)
-            return _news(write.streams(prompts, numbers=numbers, heard=streamed, **asked))
+            return _news(write.streams(prompts, numbers=numbers, with_text=streamed, **asked))
 
         return await self.ask(
             name, way, items, run, on_progress=on_progress, weight=-(-(many + sum(map(len, ids))) // TOKENS_PER_ITEM)

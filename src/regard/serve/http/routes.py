@@ -117,7 +117,7 @@ def _files(router: APIRouter, jobs: Jobs) -> None:
     from regard.modalities.audio import Audio
     from regard.modalities.base import Limits
     from regard.tasks.audio.speech_base import SpeechRecognizerBase
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
     from regard.tasks.text.classification import TextClassifier
 
     schema = schemas.ClassifyRequest.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -32,7 +32,7 @@ from regard.data.episodes.pendulum_episodes import SKILLS, EpisodeBatch, Episode
 from regard.metrics.base import Metric, loss_metric
 from regard.modalities.episode import Episode
 from regard.modalities.number import Number
-from regard.tasks.base import SplitTask
+from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
 EVAL_BATCH_SIZE = 512  # windows in one batch of an evaluation
@@ -97,13 +97,14 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         self, model: nn.Module, batch: EpisodeBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the loss summed over the actions of the batch, and its parts, also those of weight 0."""
-        said = model(*model_inputs(batch, self.config.condition_on_return))
+        said, pass_state = call_with_state(model, *model_inputs(batch, self.config.condition_on_return))
         actions = self.objective(said.actions, batch.actions)
         states = _squared_error(said.states[:, :-1], batch.states[:, 1:])
         returns = F.mse_loss(said.returns[:, :-1].float(), scale_returns(batch.returns[:, 1:]), reduction="sum")
         total = actions + self.config.states * states + self.config.returns * returns
         parts = {"loss": total, "actions": actions, "states": states, "returns": returns}
-        return total, {name: x.detach() for name, x in parts.items()}
+        parts = {name: x.detach() for name, x in parts.items()}
+        return self.with_layer_losses(total, batch, pass_state), parts
 
     def describe(self) -> dict[str, Any]:
         """Return the task as plain values, saved with the model."""

@@ -33,11 +33,13 @@ from torch import nn
 
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput, RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor, pair
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch
 from regard.modalities.image import Preprocess
 from regard.models import build
+from regard.tasks.base import call_with_state
 from regard.tasks.image import image_classification
 from regard.tasks.image.image_classification import ImageClassification, preview_labels
 from regard.weights.checkpoint_formats import load_image_model
@@ -86,12 +88,12 @@ class Distillation(ImageClassification):
         """Both terms, summed over the images; "labels" and "teacher" are the two before they are weighed."""
         values, targets = self.prepared(batch, step, rng)
         said = self.teacher(values)
-        one, other = student_logits(model, values)
+        (one, other), pass_state = student_logits(model, values)
         labels = self.objective(one, targets, reduction="sum", label_smoothing=self.config.label_smoothing)
         taught = DISTILLATION_LOSSES[self.config.kind](other, said, self.config.temperature)
         total = (1 - self.config.alpha) * labels + self.config.alpha * taught
         parts = {"loss": total, "labels": labels, "teacher": taught}
-        return total, {name: part.detach() for name, part in parts.items()}
+        return self.with_layer_losses(total, batch, pass_state), {name: part.detach() for name, part in parts.items()}
 
     def fingerprint(self) -> str:
         """A few letters that change when the training data or the teacher do."""
@@ -139,11 +141,11 @@ class Teacher:
 
 def student_logits(
     model: nn.Module, values: Float[Tensor, "B C Y X"]
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
-    """What a student answers for the labels, and for the teacher: one thing, where it has one head."""
-    both: Any = getattr(model, "logits_per_head", None)
-    one, other = (model(values),) * 2 if both is None else both(values)
-    return one.float(), other.float()
+) -> tuple[tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]], PassState]:
+    """Return the logits for the labels and those for the teacher, equal if the student has one head; the pass state."""
+    found, pass_state = call_with_state(getattr(model, "logits_per_head", model), values)
+    one, other = found if isinstance(found, tuple) else (found, found)
+    return (one.float(), other.float()), pass_state
 
 
 def hard_distillation_loss(

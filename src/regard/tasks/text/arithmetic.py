@@ -28,9 +28,9 @@ from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 from regard.decoding.beam_search import greedy_search
 from regard.metrics.base import EXACT_MATCH, fraction, loss_metric
 from regard.modalities.text import Text
-from regard.tasks.base import SplitTask
+from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
-from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
+from regard.tasks.text.translation import label_smoothed_cross_entropy, model_inputs, shift_targets
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class Addition(SplitTask[ArithmeticSplit]):
         self, model: nn.Module, batch: PairBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss summed over the digits of all sums."""
-        total = label_smoothed_cross_entropy(_logits(model, batch), shift_targets(batch), 0.0)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, *model_inputs(batch))
+        total = label_smoothed_cross_entropy(logits, shift_targets(batch), 0.0)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
@@ -96,7 +97,7 @@ class Addition(SplitTask[ArithmeticSplit]):
             for batch in self.dataset(split).eval_batches(length, self.config.eval_examples):
                 tokens += self.count(batch)
                 here = batch.to(device)
-                logits, wanted = _logits(model, here), shift_targets(here)
+                logits, wanted = model(*model_inputs(here)), shift_targets(here)
                 loss += label_smoothed_cross_entropy(logits, wanted, 0.0)
                 good += (logits.argmax(-1) == wanted).sum()
                 if effort:
@@ -107,11 +108,6 @@ class Addition(SplitTask[ArithmeticSplit]):
             result["exact_match"] = sum(right.values()) / (eval_examples * len(right))
             result |= {f"exact_match_{length}": found / eval_examples for length, found in right.items()}
         return result
-
-
-def _logits(model: nn.Module, batch: PairBatch) -> Tensor:
-    logits: Tensor = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
-    return logits
 
 
 def _count_exact(model: nn.Module, batch: PairBatch) -> int:

@@ -43,9 +43,10 @@ from regard.metrics.base import F1, PRECISION, RECALL, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, extract_chunks
 from regard.modalities.text import Text
 from regard.modalities.token_labels import TokenLabels
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderTask
+from regard.tasks.text.translation import model_inputs
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -98,11 +99,12 @@ class Chunking(EncoderTask):
         self, model: nn.Module, batch: ChunkingBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over the decisions."""
-        total, _ = self.objective(*self._said(model, batch), self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, *model_inputs(batch))
+        total, _ = self.objective(*self._decisions(logits, batch), self.config.label_smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
-    def _said(self, model: nn.Module, batch: ChunkingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+    def _decisions(self, logits: Tensor, batch: ChunkingBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the logits of the decisions only, and the targets outside and inside of chunks."""
         symbols = self.symbols
         return logits[..., symbols.base : symbols.base + symbols.decisions], batch.outside, batch.inside
 
@@ -133,7 +135,9 @@ class Chunking(EncoderTask):
         many = 0
         for batch in part.eval_batches(BATCH_TOKENS):
             many += self.count(batch)
-            found += torch.stack([x.double() for x in _decision_loss(*self._said(model, batch.to(device)), 0.0)])
+            batch = batch.to(device)
+            losses = _decision_loss(*self._decisions(model(*model_inputs(batch)), batch), 0.0)
+            found += torch.stack([x.double() for x in losses])
         loss, right = (found / max(many, 1)).tolist()
         result: dict[str, Any] = {"loss": loss, "token_accuracy": right}
         if effort:

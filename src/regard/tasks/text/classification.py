@@ -26,7 +26,7 @@ from regard.metrics.base import ACCURACY, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, macro_f1, matthews_correlation
 from regard.modalities.classes import Classes
 from regard.modalities.text import Text
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import (
     BATCH_TOKENS,
@@ -87,9 +87,10 @@ class TextClassification(EncoderTask):
         self, model: nn.Module, batch: TextBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over the texts."""
-        logits = model(batch.tokens, batch.segments, batch.lengths).float()
-        total = self.objective(logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, batch.segments, batch.lengths)
+        smoothing = self.config.label_smoothing
+        total = self.objective(logits.float(), batch.labels, reduction="sum", label_smoothing=smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""

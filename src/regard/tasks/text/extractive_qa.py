@@ -28,7 +28,7 @@ from regard.metrics.base import EXACT_MATCH, F1, loss_metric
 from regard.metrics.classification import exact_match, word_f1
 from regard.modalities.span import Span
 from regard.modalities.text import Text
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, check_texts, evaluation_data
 
 if TYPE_CHECKING:
@@ -76,10 +76,9 @@ class ExtractiveQA(EncoderTask):
         self, model: nn.Module, batch: QABatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy of both ends, summed over the questions."""
-        total = self.objective(
-            model(batch.tokens, batch.segments, batch.lengths), batch.start_positions, batch.end_positions
-        )
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, batch.segments, batch.lengths)
+        total = self.objective(logits, batch.start_positions, batch.end_positions)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""

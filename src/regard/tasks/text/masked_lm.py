@@ -29,6 +29,7 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.text.masked_sentences import MaskedSentences
 from regard.data.text.next_sentence_pairs import NextSentencePairs, NextSentenceSplit, count_masked
@@ -40,7 +41,7 @@ from regard.losses.fused_linear_cross_entropy import (
 )
 from regard.metrics.base import PERPLEXITY, fraction, loss_metric
 from regard.modalities.mask_fills import MaskFills, MaskPrediction, fill_masks
-from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.base import TextTask, call_with_state, load_tokenizer
 from regard.tasks.text.encoder_base import EncoderPredictor, check_length, check_texts, evaluation_data
 
 if TYPE_CHECKING:
@@ -105,11 +106,12 @@ class MaskedLM(TextTask[NextSentenceSplit]):
         self, model: nn.Module, batch: MaskedBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy of the hidden words summed over the batch, and that of what follows (the part "next")."""
-        words, follows = _masked_and_nsp(model, batch, self.objective)
+        words, follows, pass_state = _masked_and_nsp(model, batch, self.objective)
+        total, parts = self.with_layer_losses(words, batch, pass_state), {"loss": words.detach()}
         if follows is None:
-            return words, {"loss": words.detach()}
+            return total, parts
         following = batch.masked_positions.shape[1] * _nsp_loss(follows, batch.next_sentence_labels)
-        return words + following, {"loss": words.detach(), "nsp_loss": following.detach()}
+        return total + following, parts | {"nsp_loss": following.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
@@ -139,7 +141,7 @@ class MaskedLM(TextTask[NextSentenceSplit]):
             words += self.count(batch)
             pairs += int((batch.next_sentence_labels != IGNORE_INDEX).sum())
             batch = batch.to(device)
-            found, follows = _masked_and_nsp(model, batch, fused_linear_loss_and_correct)
+            found, follows, _ = _masked_and_nsp(model, batch, fused_linear_loss_and_correct)
             total[:2] += found
             if follows is not None:
                 total[2] += _nsp_loss(follows, batch.next_sentence_labels)
@@ -265,10 +267,13 @@ class FillMask(EncoderPredictor):
         ]
 
 
-def _masked_and_nsp(model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The loss of the hidden words, and logits B 2 of what follows (None: the model was not made for that)."""
-    found = model(batch.tokens, batch.segments, batch.lengths, batch.masked_positions, batch.targets, loss)
-    return found if isinstance(found, tuple) else (found, None)
+def _masked_and_nsp(
+    model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]
+) -> tuple[Tensor, Tensor | None, PassState]:
+    """Return the loss of the masked tokens, the logits B 2 of the next sentence (None: no such head), the state."""
+    inputs = batch.tokens, batch.segments, batch.lengths, batch.masked_positions, batch.targets, loss
+    found, pass_state = call_with_state(model, *inputs)
+    return (*found, pass_state) if isinstance(found, tuple) else (found, None, pass_state)
 
 
 def _nsp_loss(logits: Float[Tensor, "B 2"], wanted: Int[Tensor, " B"]) -> Float[Tensor, ""]:

@@ -28,7 +28,7 @@ from regard.data.text.tagged_sentences import TagBatch, TaggedSentences, encode_
 from regard.metrics.base import F1, PRECISION, RECALL, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, is_chunk_tagging
 from regard.modalities.token_labels import TokenLabels
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, evaluation_data
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ class Tagging(EncoderTask):
         self, model: nn.Module, batch: TagBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over the words."""
-        total = self._loss(model(batch.tokens, None, batch.lengths), batch, self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, None, batch.lengths)
+        total = self._loss(logits, batch, self.config.label_smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def _loss(self, logits: Tensor, batch: TagBatch, label_smoothing: float) -> Float[Tensor, ""]:
         flat = logits.flatten(0, 1).float(), batch.targets.flatten()

@@ -35,8 +35,8 @@ from regard.decoding.generation_config import GenerationConfig
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
 from regard.metrics.base import PERPLEXITY, Metric, fraction, loss_metric, score
 from regard.metrics.generation import DECLARED, METRICS
-from regard.tasks.base import TextTask, load_tokenizer
-from regard.tasks.text.translation import Translator, clean_line, log, shift_targets
+from regard.tasks.base import TextTask, call_with_state, load_tokenizer
+from regard.tasks.text.translation import Translator, clean_line, log, model_inputs, shift_targets
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -103,8 +103,10 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
         self, model: nn.Module, batch: PairBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Cross-entropy summed over real target tokens, taken inside the model's forward pass."""
-        total = _forward(model, batch, self.objective)
-        return total, {"loss": total.detach()}
+        total, pass_state = call_with_state(
+            model, *model_inputs(batch), targets=shift_targets(batch), loss=self.objective
+        )
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
@@ -186,7 +188,8 @@ class TextToTextTask(TextTask[TaskMixtureSplit | SpanCorruptionSplit]):
         tokens = 0
         for batch in task.eval_batches(8192):
             tokens += self.count(batch)
-            total += _forward(model, batch.to(device), fused_linear_loss_and_correct)
+            batch = batch.to(device)
+            total += model(*model_inputs(batch), targets=shift_targets(batch), loss=fused_linear_loss_and_correct)
         nll, right = total.tolist()
         return nll, right, tokens
 
@@ -261,18 +264,6 @@ class TextToTextGenerator(Translator):
 
     def _banned(self) -> Sequence[int]:
         return self._ban
-
-
-def _forward(model: nn.Module, batch: PairBatch, loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    found: Tensor = model(
-        batch.source,
-        batch.target[:, :-1],
-        batch.source_lengths,
-        batch.target_lengths - 1,
-        targets=shift_targets(batch),
-        loss=loss,
-    )
-    return found
 
 
 def _scored_tasks(part: TaskMixtureSplit | SpanCorruptionSplit) -> list[TaskSplit]:

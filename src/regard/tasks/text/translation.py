@@ -45,12 +45,13 @@ from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
 from regard.modalities.base import NO_LIMITS, Limits
 from regard.modalities.text import Candidate, Text
-from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.base import TextTask, call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.scheduled_sampling import ScheduledSampling
 
 if TYPE_CHECKING:
     from regard.data.audio.speech_batch import SpeechBatch
+    from regard.data.text.chunking_seq2seq import ChunkingBatch
     from regard.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("regard")
@@ -120,11 +121,10 @@ class Translation(TextTask[ParallelSplit]):
         self, model: nn.Module, batch: PairBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The smoothed loss summed over real target tokens, and its parts for the record."""
-        target = batch.target[:, :-1]
-        own = self.teacher_forcing(model, target, step, rng)
-        logits = model(batch.source, target, batch.source_lengths, batch.target_lengths - 1, **own)
+        own = self.teacher_forcing(model, batch.target[:, :-1], step, rng)
+        logits, pass_state = call_with_state(model, *model_inputs(batch), **own)
         total = self.objective(logits, shift_targets(batch), self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
         """The task as plain values, to stand beside a saved model."""
@@ -172,7 +172,7 @@ class Translation(TextTask[ParallelSplit]):
         for batch in corpus.eval_batches(max(self.data.batch_tokens, 4096)):
             tokens += self.count(batch)
             batch = batch.to(device)
-            logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+            logits = model(*model_inputs(batch))
             wanted = shift_targets(batch)
             nll += label_smoothed_cross_entropy(logits, wanted, 0.0)
             right += (logits.argmax(-1) == wanted).sum()
@@ -462,6 +462,12 @@ class Translator(Predictor):
     def _banned(self) -> Sequence[int]:
         """Tokens that are never written."""
         return () if self.text.pad == self.text.eos else (self.text.pad,)
+
+
+def model_inputs(batch: PairBatch | ChunkingBatch | SpeechBatch) -> tuple[Tensor, ...]:
+    """Return the arguments of an encoder-decoder: source, target without its last token, and the lengths of both."""
+    source, source_lengths, target, target_lengths = batch[:4]
+    return source, target[:, :-1], source_lengths, target_lengths - 1
 
 
 def shift_targets(batch: PairBatch | SpeechBatch) -> Int[Tensor, "B T"]:
