@@ -53,7 +53,7 @@ def test_a_word_that_is_cut_is_named_and_not_by_the_number_of_a_line(folder, cap
     long = "bad" * 25
     assert call("pronounce", "cat", f"bad card {long}", "--model", folder, "--device", "cpu") == 0
     said = capfd.readouterr().err
-    assert "the word 'badbadbadbadbad…adbadbad': 75 tokens, at most 64 go at once: cut into 2" in said
+    assert "the word 'badbadbadbadbad…adbadbad' has 75 tokens, more than 64: split into 2 parts" in said
     assert "line" not in said
 
 
@@ -83,7 +83,7 @@ def test_several_pronunciations_and_json(folder, capsys):
         (["pronounce", "bad", "--num-candidates", "9"], "9 pronunciations of each word need at least as many beams"),
         (["pronounce", "bad", "--model", "languages"], "languages is a TextClassifier, which pronounces nothing"),
         (["pronounce", " "], "there is nothing to pronounce"),
-        (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' holds no letter to pronounce)"),
+        (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' has no letters to pronounce)"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
@@ -111,7 +111,7 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
     assert "length    1-4 (2)   WER 100.00 %  PER" in out
     assert "length  11-12 (1)   WER" in out
     assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
-    assert "words have no languages to choose from" in capsys.readouterr().err
+    assert "pronunciation has no" in capsys.readouterr().err
 
 
 @pytest.mark.skipif("sounds-en" not in zoo(), reason="the pronouncer that ships is not here")

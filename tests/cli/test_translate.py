@@ -75,7 +75,7 @@ def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
     assert err.startswith("regard: line 1: ")
-    assert "cut into" in err
+    assert "split into" in err
 
 
 @pytest.mark.parametrize(

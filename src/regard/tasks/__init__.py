@@ -5,7 +5,7 @@ from __future__ import annotations
 from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
-# What the training loop trains.
+# Tasks that the training loop trains and evaluates, by name.
 TASKS: Registry = {
     "translation": ("regard.tasks.text.translation", "Translation"),
     "reinforced_translation": ("regard.tasks.reinforce", "ReinforcedTranslation"),
@@ -34,7 +34,7 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
 }
 
-# What a saved model of each task is used with: model and vocabulary in, something to call out.
+# The predictor of each task: the model with its tokenizer, ready to use.
 PREDICTORS: Registry = {
     "translation": ("regard.tasks.text.translation", "Translator"),
     "language_modeling": ("regard.tasks.text.language_modeling", "TextGenerator"),

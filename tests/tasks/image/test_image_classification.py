@@ -129,7 +129,7 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
 def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
     train(replace(recipe, train=replace(recipe.train, steps=2, save_interval=0, eval_interval=2)), tmp_path / "run")
     said = capsys.readouterr()
-    assert " images/s; kept" in said.out + said.err
+    assert " images/s; saved" in said.out + said.err
     assert "tokens/s" not in said.out + said.err
 
 
@@ -163,7 +163,7 @@ def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, 
     assert evaluate(out / "model", ["val"], data=str(shapes))["results"]["val"]["accuracy"] > 0.9
     (tmp_path / "cat").mkdir()
     Image.new("RGB", (9, 9)).save(tmp_path / "cat" / "a.png")
-    with pytest.raises(BadInput, match="has the labels cat; this model knows left, right"):
+    with pytest.raises(BadInput, match="has the labels cat; this model has left, right"):
         evaluate(out / "model", ["val"], data=str(tmp_path))
 
 
@@ -191,7 +191,7 @@ def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tm
 
     ours = regard.load(trained[0] / "model").model
     timm_vit.save(tmp_path / "numbers", ours)
-    assert "this model knows 0, 1; it knows no names: set `labels`" in said(tmp_path / "numbers")
+    assert "this model has 0, 1; its labels are numbers: set `labels`" in said(tmp_path / "numbers")
     regard.save(ours, tmp_path / "bare")
     assert "was saved without a task" in said(tmp_path / "bare")
     timm_vit.save(tmp_path / "none", vit.ViT(replace(ours.config, num_classes=0)))
@@ -438,11 +438,11 @@ def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe
     out, _ = trained
     train(replace(recipe, train=replace(recipe.train, steps=2, eval_interval=2, save_interval=2)), tmp_path / "run")
     said = capsys.readouterr().err
-    assert " images/s; kept" in said
+    assert " images/s; saved" in said
     assert "tokens/s" not in said
     (tmp_path / "other" / "up").mkdir(parents=True)
     assert main(["eval", str(out), "--data", str(tmp_path / "other")]) == 1
-    assert "has the labels up; this model knows left, right" in capsys.readouterr().err
+    assert "has the labels up; this model has left, right" in capsys.readouterr().err
 
 
 def test_a_smoothing_that_is_no_share_is_one_line(shapes):

@@ -48,7 +48,7 @@ class Config:
     episodes: int = 50  # episodes of an evaluation
 
     def quick(self) -> Config:
-        """Return the options of a quick run."""
+        """Return the settings of a quick run."""
         return replace(self, episodes=3)
 
     def build(self, data: PendulumEpisodes, seed: int = 0, folder: Path | None = None) -> ReturnConditionedControl:
@@ -77,7 +77,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the sizes of the data: states, actions, length of an episode."""
         levels = self.data.torque_levels
         kind = "discrete" if levels else config.action_type if config.action_type != "discrete" else "tanh"
         actions = levels or pendulum.ACTION_SIZE
@@ -90,7 +89,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def count(self, batch: EpisodeBatch) -> int:
-        """Return the number of actions."""
         return batch.returns.numel()
 
     def loss(
@@ -107,7 +105,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         return self.with_layer_losses(total, batch, pass_state), parts
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         data, condition_on_return = self.data, self.config.condition_on_return
         return {
             "name": self.name,
@@ -117,7 +114,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         }
 
     def card(self) -> str:
-        """Return one line on the data."""
         returns, d = self.dataset("train").returns[:, 0], self.data
         actions = f"{d.torque_levels} torques" if d.torque_levels else "any torque"
         return (

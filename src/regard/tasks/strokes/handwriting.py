@@ -70,11 +70,9 @@ class Handwriting(SplitTask[HandwritingSplit]):
         self.config = config
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the vocabulary of the data: the letters and the end."""
         return replace(config, vocab=len(self.data.letters) + 1 if self.data.letters else 0)
 
     def count(self, batch: StrokeBatch) -> int:
-        """Return the number of points."""
         return int(batch.lengths.sum())
 
     def loss(
@@ -88,11 +86,9 @@ class Handwriting(SplitTask[HandwritingSplit]):
         return self.with_layer_losses(total, batch, pass_state), parts
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         return {"name": self.name, "letters": self.data.letters, "unit": self.data.unit}
 
     def card(self) -> str:
-        """Return one line on the data."""
         d, train = self.data, self.dataset("train")
         said = f"of {len(train.by_writer)} writers" if d.letters else "without a text"
         return (
