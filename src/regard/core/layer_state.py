@@ -1,8 +1,8 @@
 """What travels beside x: one `PassState` for each forward pass, of which every layer gets its `LayerState`.
 
 A layer reads what the layer below published and publishes its own; it adds differentiable terms to the task's loss by
-name. Both are kept by depth, so that recomputation (activation checkpointing) overwrites and never adds twice. A stack
-makes a `PassState` for each pass unless its caller hands one in, to read the losses and what was published. For a
+name. Both are stored by depth, so that recomputation (activation checkpointing) overwrites and never adds twice. A
+stack makes a `PassState` for each pass unless its caller hands one in, to read the losses and what was published. For a
 recurrent decoder, depth counts the steps.
 """
 

@@ -38,7 +38,7 @@ class AttentionObserver:
         """Called with the weights of an aligner, at every step."""
 
     def on_weights(self, name: str, kind: str, weights: Float[Tensor, "B H N M"]) -> None:
-        """Called with weights that were computed outside a mechanism; the model goes on with this very tensor."""
+        """Called with weights that were computed outside a mechanism; the model uses this very tensor."""
 
     def on_gate(self, name: str, weights: Float[Tensor, "B C"]) -> None:
         """Called with weights of channels (squeeze-and-excitation)."""
