@@ -446,7 +446,7 @@ def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe
 
 
 def test_a_smoothing_that_is_no_share_is_one_line(shapes):
-    with pytest.raises(BadInput, match=r"task\.label_smoothing=2\.0: a share"):
+    with pytest.raises(BadInput, match=r"label_smoothing must be at least 0 and less than 1, got 2\.0"):
         image_classification.Config(label_smoothing=2.0).build(ImageDataset(str(shapes), image_size=12))
 
 

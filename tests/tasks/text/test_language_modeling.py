@@ -142,7 +142,7 @@ def test_a_saved_model_is_measured_on_data_of_a_name(tmp_path, file, shards):
     assert again["loss"] != found["loss"]
     assert isinstance(dataset_for_model(folder, str(shards)), TokenShards)
     assert dataset_for_model(folder, str(file), limit=3).limit == 3
-    with pytest.raises(BadInput, match="it has no source"):
+    with pytest.raises(BadInput, match="take no source; leave it out"):
         dataset_for_model(folder, str(file), source="en")
     with pytest.raises(RegardError, match="give the data to evaluate it on"):
         evaluate(folder)
