@@ -112,7 +112,7 @@ class TextEmbedder(EncoderPredictor):
         return super().encode(self.prompt + text)
 
     def _parts(self, ids: list[list[int]], overflow: str) -> tuple[list[list[int]], Int[Tensor, " R"]]:
-        """Return rows of token ids with prompt and special tokens, several for a long text; and the text of each row."""
+        """Return rows of token ids with prompt and special tokens, several for a long text, and their texts."""
         if overflow not in ("error", "split"):
             raise UnknownName(
                 f"overflow must be 'error' or 'split', got {overflow!r}; {did_you_mean(overflow, ('error', 'split'))}"
