@@ -184,7 +184,7 @@ def test_a_run_of_its_own_kind_may_be_the_teacher(recipe, tmp_path):
     train(replace(recipe, task=image_classification.Config(), model=TEACHER), tmp_path / "first")
     made = replace(recipe.task, teacher=str(tmp_path / "first")).build(recipe.data)
     assert type(made.teacher.model) is vit.ViT
-    assert "taught by" in made.card()
+    assert "; teacher " in made.card()
 
 
 def test_a_student_agrees_with_its_teacher_more_and_more(recipe, data, tmp_path):

@@ -107,7 +107,7 @@ def test_other_bad_input():
         small(pooling="meen")
     with pytest.raises(RegardError, match="'overflow' is 'splitt'; choose one of 'error', 'split'"):
         embed(["a"], overflow="splitt")
-    with pytest.raises(BadInput, match="1 or more"):
+    with pytest.raises(BadInput, match="k must be at least 1, got 0"):
         nearest_vectors(torch.ones(1, 2), torch.ones(3, 2), 0)
 
 

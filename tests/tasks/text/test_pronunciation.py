@@ -119,7 +119,7 @@ def test_capitals_accents_hyphens_and_marks_around_do_not_count():
     [
         ("b3", "'b3' has the character '3', which this model does not know; it takes ' a b i s t"),
         ("bat tab", "more than one word"),
-        ("дом", "holds 'д'"),
+        ("дом", "has the character 'д'"),
         (7, "text 1: Expected a text"),
     ],
 )

@@ -273,7 +273,7 @@ def test_unknown_settings_offer_the_nearest():
 def test_token_numbers_out_of_range_are_refused():
     write = writer()
     for number in (-1, write.text.size, 10**6):
-        with pytest.raises(BadInput, match=f"token {number} is not among the {write.text.size}"):
+        with pytest.raises(BadInput, match=f"token ids must be from 0 to {write.text.size - 1}, got {number}"):
             write.write([[5, number]], max_new_tokens=2)
 
 
