@@ -45,7 +45,7 @@ def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch
     out, err = capsys.readouterr()
     bad, card, tea = regard.load(folder)(["bad", "card", "tea"])
     assert out.split("\n") == [bad, "", "", "", f"{card} | {tea}", ""]
-    assert "line 3 could not be pronounced: left empty ('b4d' holds '4'" in err
+    assert "line 3 could not be pronounced: left empty ('b4d' has the character '4'" in err
     assert "line 4 is not UTF-8" in err
 
 
@@ -59,7 +59,7 @@ def test_a_word_that_is_cut_is_named_and_not_by_the_number_of_a_line(folder, cap
 
 def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, capsys):
     assert call("pronounce", "123", "--model", folder, "--device", "cpu") == 1
-    assert "it reads ' a b c d e r t)" in capsys.readouterr().err
+    assert "it takes ' a b c d e r t)" in capsys.readouterr().err
 
 
 def test_several_pronunciations_and_json(folder, capsys):
