@@ -1,6 +1,7 @@
 """The catalogue says what the tables hold, and counts what the models hold."""
 
 import re
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -9,6 +10,14 @@ import regard
 from regard import catalogue, cli
 from regard.core.errors import UnknownName
 from regard.models import MODELS
+
+SIZES = cache(catalogue.sizes)
+
+
+@pytest.fixture(autouse=True)
+def _count_once(monkeypatch):
+    """Counting builds every size of a model; its card and its table do it once."""
+    monkeypatch.setattr(catalogue, "sizes", SIZES)
 
 
 @pytest.mark.parametrize("kind", catalogue.KINDS)

@@ -5,9 +5,8 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.decoding.beam_search import greedy_search, sample
-from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.generation_config import ContinuationConfig, GenerationConfig
 from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
-from regard.tasks.text.language_modeling import ContinuationConfig
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
 

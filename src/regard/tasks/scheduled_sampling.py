@@ -18,7 +18,6 @@ arXiv:1506.03099
 from __future__ import annotations
 
 import inspect
-import math
 
 import torch
 from torch import nn
@@ -36,7 +35,7 @@ class ScheduledSampling:
         self.checked = False
 
     def __call__(
-        self, model: nn.Module, target: Int[Tensor, "B T"], step: int, rng: torch.Generator | None
+        self, model: nn.Module, target: Int[Tensor, "B T"], step: int | Tensor, rng: torch.Generator | None
     ) -> dict[str, Tensor]:
         """Return the model's further arguments: `sampling_mask`, True where it reads a sample of its own; or none."""
         if isinstance(self.probability, TeacherForcing):
@@ -46,21 +45,16 @@ class ScheduledSampling:
                 f"a {type(model).__name__} reads whole targets at once and cannot sample its inputs; "
                 f"set task.teacher_forcing=always"
             )
-        self.checked, probability = True, self.probability(step)
-        if probability >= 1:
-            return {}
-        return {
-            "sampling_mask": (torch.rand(target.shape, generator=rng) >= probability).to(
-                target.device, non_blocking=True
-            )
-        }
+        self.checked = True
+        probability = self.probability(torch.as_tensor(step))
+        return {"sampling_mask": torch.rand(target.shape, generator=rng, device=target.device) >= probability}
 
 
 class TeacherForcing:
     """Teacher forcing."""
 
-    def __call__(self, step: int) -> float:
-        return 1.0
+    def __call__(self, step: Tensor) -> Tensor:
+        return torch.ones_like(step, dtype=torch.float64)
 
 
 class LinearSchedule:
@@ -74,8 +68,8 @@ class LinearSchedule:
             )
         self.steps, self.min_probability = steps, min_probability
 
-    def __call__(self, step: int) -> float:
-        return max(self.min_probability, 1 - (1 - self.min_probability) * step / self.steps)
+    def __call__(self, step: Tensor) -> Tensor:
+        return (1 - (1 - self.min_probability) * step / self.steps).clamp(min=self.min_probability)
 
 
 class ExponentialSchedule:
@@ -86,8 +80,8 @@ class ExponentialSchedule:
             raise BadInput(f"k of an exponential schedule must be above 0 and below 1, got {k}")
         self.k = k
 
-    def __call__(self, step: int) -> float:
-        return float(self.k**step)
+    def __call__(self, step: Tensor) -> Tensor:
+        return self.k ** step.double()
 
 
 class InverseSigmoidSchedule:
@@ -98,8 +92,8 @@ class InverseSigmoidSchedule:
             raise BadInput(f"k of an inverse sigmoid schedule must be at least 1, got {k}")
         self.k = k
 
-    def __call__(self, step: int) -> float:
-        return self.k / (self.k + math.exp(min(step / self.k, 700)))
+    def __call__(self, step: Tensor) -> Tensor:
+        return self.k / (self.k + (step / self.k).double().clamp(max=700).exp())
 
 
 SAMPLING_SCHEDULES: Registry = {

@@ -20,12 +20,6 @@ LINES = [f"{a} {b} the {c} ." for a in ("One", "Two", "No") for b in ("saw", "at
 MODEL = Config(vocab=1, width=8, hidden=12, filters=(4, 4, 6), highway_layers=1, max_word_length=12, dropout=0.1)
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture
 def recipe(tmp_path):
     place = tmp_path / "lines.txt"
@@ -145,7 +139,7 @@ def test_what_cannot_be_read_is_one_clear_line(reader):
         reader.layers([" "])
     with pytest.raises(UnknownName, match="did you mean 'dog'"):
         reader.nearest("One saw the dog.", "dgo", SENTENCES)
-    with pytest.raises(BadInput, match="layer must be from 0 .* to 2, got 3"):
+    with pytest.raises(BadInput, match=r"layer must be from 0 .* to 2, got 3"):
         reader.vectors(SENTENCES, 3)
     with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
         reader.nearest("One saw.", "saw", SENTENCES, top_k=0)

@@ -13,10 +13,11 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
+from regard.decoding.generation_config import ContinuationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.rollout import LayerPaths
-from regard.tasks.text.language_modeling import ContinuationConfig, TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 
 MAX_TOKENS = 4096  # tokens that are written to be looked at
 TOP_TOKENS = 5  # words that are told of what may come next

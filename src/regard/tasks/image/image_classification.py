@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,6 @@ from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:  # a classifier starts without the modules of training
     from regard.data.augment.batch_mixing import MixMethod
-    from regard.data.augment.cuda_graph import GraphedAugmentation
     from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
     from regard.data.images.image_shards import ImageBatch, ImageShards
 
@@ -76,6 +74,7 @@ class ImageClassification(SplitTask[Any]):
     unit = "images"
     name = "image_classification"
     ragged = False  # all batches have one shape
+    capturable = True
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)
@@ -92,7 +91,6 @@ class ImageClassification(SplitTask[Any]):
                 part.fits(*pair(data.pixels))
         self.mixing: list[MixMethod] = [Mixup(config.mixup)] if config.mixup else []
         self.mixing += [CutMix(config.cutmix)] if config.cutmix else []
-        self.graphs: dict[Any, GraphedAugmentation] = {}  # on a GPU: by mixing or not, shape and device
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def fit(self, config: Any) -> Any:
@@ -111,33 +109,21 @@ class ImageClassification(SplitTask[Any]):
         return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def prepared(
-        self, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
+        self, batch: ImageBatch, step: int | Tensor = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-        """Return a batch augmented, normalised and mixed, and the share of each label in each image."""
-        from regard.data.augment.cuda_graph import GraphedAugmentation
-        from regard.data.augment.sampling import draw_seed
+        """Return a batch augmented, normalised and mixed, and the share of each label in each image.
 
-        mixing = self.mixing if not self.config.mix_until or step < self.config.mix_until else []
-        inputs, seed, device = (batch.pixels, batch.labels), draw_seed(rng), batch.pixels.device
-        augment = partial(self._augment, mixing)
-        if device.type != "cuda":
-            return augment(inputs, torch.Generator(device).manual_seed(seed))
-        key = (bool(mixing), batch.pixels.shape, device)
-        if key not in self.graphs:
-            self.graphs[key] = GraphedAugmentation(augment, inputs)
-        values, targets = self.graphs[key](inputs, seed)
-        return values, targets
-
-    def _augment(
-        self, mixing: Sequence[MixMethod], inputs: tuple[Tensor, ...], generator: torch.Generator
-    ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
+        `rng` is a generator on the batch's device.
+        """
         from regard.data.augment.batch_mixing import mix_batch
 
-        pixels, labels = inputs
+        pixels, labels = batch.pixels, batch.labels
+        generator = torch.Generator(pixels.device) if rng is None else rng
         for augment in self.augments:
             pixels = augment(pixels, generator)
         targets = (labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
-        return mix_batch(self.normalised(pixels), targets, mixing, generator)
+        mixes = step < self.config.mix_until if self.config.mix_until else True
+        return mix_batch(self.normalised(pixels), targets, self.mixing, generator, mixes)
 
     def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
         """Return bytes as numbers with about mean 0 and standard deviation 1 in each channel."""

@@ -37,7 +37,7 @@ from regard.data.shards.index import INDEX_FILE
 from regard.data.shards.token_shards import TokenBatch, TokenShards, TokenWindows, count_predicted_tokens, find_shards
 from regard.data.text.text_file import TextFile
 from regard.decoding.beam_search import beam_search
-from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.generation_config import ContinuationConfig
 from regard.decoding.search_loop import Hypothesis
 from regard.decoding.text_sampling import Draft, TextSampler
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
@@ -90,6 +90,7 @@ class LanguageModeling(TextTask[TokenWindows]):
     metrics = (loss_metric("nats per token"), PERPLEXITY, BITS_PER_BYTE, fraction("accuracy", "token accuracy"))
     name = "language_modeling"
     ragged = False  # all batches have one shape
+    capturable = True
     data: TextFile | TokenShards
 
     def __init__(
@@ -186,26 +187,6 @@ class LanguageModeling(TextTask[TokenWindows]):
 # -- the predictor -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ContinuationConfig(GenerationConfig):
-    """Options of a language model: it samples, unless `temperature` is 0 or `beam_size` is above 1."""
-
-    beam_size: int = field(1, low=1, high=256, help="above 1: beam search with so many hypotheses instead of sampling")
-    sample: bool = field(True, help="sample tokens; otherwise take the most likely one")
-    max_new_tokens: int = field(200, low=1, help="most tokens of a text")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sample", self.sample and self.beam_size <= 1)
-        super().__post_init__()
-        if self.beam_size == 1:
-            if self.length_penalty != 1:
-                raise BadInput("length_penalty needs beam search; give beam_size=2 or more, or leave it out")
-            return
-        sampling = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        if other := [name for name, default in sampling.items() if getattr(self, name) != default]:
-            raise BadInput(f"{other[0]} does not work with beam search; leave it out, or set beam_size=1")
-
-
 class TextGenerator(Predictor):
     """Prompts in, continuations out, in the same order.
 
@@ -249,7 +230,11 @@ class TextGenerator(Predictor):
         return made
 
     def predict(self, batch: list[Any], options: ContinuationConfig) -> list[Text]:
-        return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options)]
+        return self.predict_numbered(batch, options, range(1, len(batch) + 1))
+
+    def predict_numbered(self, batch: list[Any], options: ContinuationConfig, numbers: Sequence[int]) -> list[Text]:
+        places = [number - 1 for number in numbers]
+        return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options, places)]
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """Yield the continuation of one prompt piece by piece; together the pieces are what a call returns."""

@@ -229,11 +229,11 @@ class TextToTextGenerator(Translator):
         special = {text.pad, text.bos} - {text.eos}
         self._ban = (*sorted(special), *range(text.size, vocabulary))  # embeddings may have rows that are no token
 
-    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+    def _parts(self, lines: Sequence[str], numbers: Sequence[int]) -> list[list[list[int]]]:
         """Return every prompt as one part, truncated if it may be."""
-        encoded = self._encode([clean_line(line, number) for number, line in enumerate(lines, first)], "")
+        encoded = self._encode([clean_line(line, number) for number, line in zip(numbers, lines, strict=True)], "")
         room = self.max_length - 1
-        for number, ids in enumerate(encoded, first):
+        for number, ids in zip(numbers, encoded, strict=True):
             if not ids:
                 raise BadInput(f"prompt {number} is empty; begin with a task, such as 'summarize: ...'")
             if len(ids) > room and self.overflow == "error":
