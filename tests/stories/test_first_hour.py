@@ -16,7 +16,11 @@ def test_help_is_instant_and_says_what_to_type():
     assert first.status == 0
     for word in ("translate", "see", "train", "eval", "list", "show", "--to de", "--version", "Exit status"):
         assert word in first.out
-    loaded = "import sys; from regard.cli import main; main(['--help']); sys.stderr.write(str('torch' in sys.modules))"
+    loaded = (
+        "import sys; from regard.cli import main, _app; main(['--help']); "
+        "names = [each.name for each in _app().registered_commands]; assert 'translate' in names and 'run' in names; "
+        "[main([name, '--help']) for name in names]; sys.stderr.write(str('torch' in sys.modules))"
+    )
     done = subprocess.run(
         [arguments()[0], "-c", loaded], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True
     )

@@ -1,7 +1,7 @@
-"""``regard handwrite``: texts in, pictures of handwriting out; without a text, letters that do not exist.
+"""``regard handwrite``: texts in, pictures of handwriting out; some models take no text.
 
-One picture holds all that was written, a line below the other: every text, as many samples of each as were asked for. A
-line whose end was not reached is drawn as far as it came and named on stderr; the status is then 1.
+One picture has all lines, every sample of every text below the other. A line whose end was not reached is drawn as far
+as it came and named on stderr; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -73,13 +73,10 @@ def handwrite(
 
     check_output_files([out], page=False)
     write = prepare_predictor(
-        load_predictor_as(
-            HandwritingSynthesizer, model, "which does not write by hand; regard list zoo names what there is"
-        ),
-        device,
+        load_predictor_as(HandwritingSynthesizer, model, "which does not write by hand; see regard list zoo"), device
     )
     if window and not write.letters:
-        raise BadInput("this model writes without a text, so that there is no window to draw: leave --window out")
+        raise BadInput("this model takes no text, so there is no window to draw; leave out --window")
     if write.letters or text:
         lines = write.samples(text or [], num_samples, bias=bias, seed=seed or 0)
     else:
@@ -87,13 +84,11 @@ def handwrite(
     drawn = [line.points.numpy() for line in lines]
     windows = [line.window.numpy() for line in lines] if window else None
     see.strokes(drawn, [line.text for line in lines], windows, out)
-    for line in lines if as_json else ():
-        print(json.dumps(line.to_json()))
+    for number, line in enumerate(lines if as_json else (), 1):
+        print(json.dumps({"number": number, "input": line.text, **line.to_json()}, ensure_ascii=False))
     if not as_json:
         print(f"drawn: {out}")
     cut = [line.text for line in lines if not line.finished]
     for each in cut:
-        print_status(
-            f"'{each}' was cut off: the window did not come to its end (another --seed or a higher --bias may help)"
-        )
+        print_status(f"'{each}' is cut off: its end was not reached; try another --seed or a higher --bias")
     return FAILED if cut else 0

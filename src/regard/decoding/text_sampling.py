@@ -100,7 +100,7 @@ class TextSampler:
         """Return the finished texts of each prompt."""
         found: list[list[Candidate]] = [[] for _ in range(rows)]
         for draft in drafts:
-            text = self.decode(draft.prompt, draft.tokens) if draft.detokenizer is None else draft.detokenizer.words
+            text = self.decode(draft.prompt, draft.tokens) if draft.detokenizer is None else draft.detokenizer.full_text
             steps = len(draft.tokens) + (draft.finish_reason == "end")
             score = draft.log_probability / max(1, steps)
             found[draft.row].append(Candidate(text, score, draft.finish_reason, tuple(draft.tokens)))
