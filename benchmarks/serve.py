@@ -62,7 +62,7 @@ class Client:
         if self.writer is None or self.writer.is_closing():
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         assert self.reader is not None
-        body = json.dumps({"text": text, "beams": beams}).encode()
+        body = json.dumps({"inputs": [text], "options": {"beam_size": beams}}).encode()
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Type: application/json\r\n"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         said = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -87,7 +87,7 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
             turn += 7
             began = time.monotonic()
             try:
-                status, headers, serve_requests = await client.ask(text, beams)
+                status, headers, answer = await client.ask(text, beams)
             except (OSError, asyncio.IncompleteReadError) as error:
                 statuses[type(error).__name__] += 1
                 client.writer = None
@@ -96,9 +96,8 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
             statuses[str(status)] += 1
             if status == 200:
                 took.append(time.monotonic() - began)
-                wrong += serve_requests["translations"][0]["text"] != known.get(
-                    text, serve_requests["translations"][0]["text"]
-                )
+                translation = answer["outputs"][0]["text"]
+                wrong += translation != known.get(text, translation)
             else:
                 without += status == 429 and not headers.get("retry-after", "").isdigit()
                 await asyncio.sleep(0.05)
@@ -119,10 +118,10 @@ async def alone(host: str, port: int, beams: int) -> dict[str, str]:
     """Every sentence once, one after another."""
     client, found = Client(host, port), {}
     for text in SENTENCES:
-        status, _, serve_requests = await client.ask(text, beams)
+        status, _, answer = await client.ask(text, beams)
         if status != 200:
-            raise SystemExit(f"a lone request was answered with {status}: {serve_requests}")
-        found[text] = serve_requests["translations"][0]["text"]
+            raise SystemExit(f"a lone request was answered with {status}: {answer}")
+        found[text] = answer["outputs"][0]["text"]
     return found
 
 
@@ -189,9 +188,9 @@ def main() -> None:
         return harness.serve_requests(Clients())
     if args.quick:
         args.clients, args.seconds, args.rounds, args.turn = 20, 3, 1, 3
-    record = harness.machine() | {"model": args.model, "clients": args.clients, "beams": args.beams}
+    record = harness.machine() | {"model": args.model, "clients": args.clients, "beams": args.beam_size}
     clients = harness.Child("clients", __file__, [], 1)
-    how = {"clients": args.clients, "beams": args.beams}
+    how = {"clients": args.clients, "beams": args.beam_size}
     services = {
         "batched": Service(model=args.model, threads=args.threads),
         "unbatched": Service("--max-batch-size", "1", "--wait", "0", model=args.model, threads=args.threads),
@@ -201,7 +200,7 @@ def main() -> None:
     }
     try:
         together = services["batched"]
-        record["single_client"] = clients.ask(do="single_client", **together.at, beams=args.beams)
+        record["single_client"] = clients.ask(do="single_client", **together.at, beams=args.beam_size)
         record["load"] = _load(together, clients, args.seconds, how)
         turns = [
             {

@@ -104,8 +104,10 @@ class _LogHandler(logging.Handler):
     """What the library notes (a line that had to be cut, say), as a line of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
+        """Print the message, and the traceback of an error that is a bug."""
         print_status(record.getMessage())
+        if record.exc_info:
+            traceback.print_exception(record.exc_info[1])
 
 
 def _run(words: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from regard.core.errors import BadInput
+from regard.serve.http import errors
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import listen, running_server, socket_url
@@ -181,6 +182,19 @@ def test_a_port_that_is_taken_is_an_error_with_a_line():
         pytest.raises(BadInput, match=r"Cannot listen at 127\.0\.0\.1:.*in use"),
     ):
         listen("127.0.0.1", port(socket_url(one)))
+
+
+def test_the_command_line_prints_the_traceback_of_a_bug(capsys):
+    import regard.cli as cli
+
+    def fail():
+        errors.to_response(RuntimeError("this is a bug"))
+        return 0
+
+    assert cli.run_with_error_handling(fail) == 0
+    said = capsys.readouterr().err
+    assert "unexpected error" in said
+    assert "RuntimeError: this is a bug" in said
 
 
 def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -100,12 +101,12 @@ def routes(jobs: Jobs) -> APIRouter:
     @router.post(
         "/v1/completions",
         response_model=CompletionResponse,
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {"text/event-stream": {}}}},
     )
     async def completions(asked: CompletionRequest) -> Any:
         """Continue prompts, in the format of OpenAI's completions."""
-        pick = (jobs.pool.pick, asked.model, lambda each: hasattr(each, "streams"), "continue a text")
-        name = pick[0](*pick[1:]) if jobs.pool.loaded else await asyncio.to_thread(*pick)
+        pick = partial(jobs.pool.pick, asked.model, lambda each: hasattr(each, "streams"), "continue a text")
+        name = pick() if jobs.pool.loaded else await asyncio.to_thread(pick)
         _check_unsupported(asked)
         predictor, many = jobs.pool.get(name), asked.n or 1
         prompts, options = _prompts(asked, predictor.text), predictor.make_options(_options(asked))

@@ -98,7 +98,7 @@ def _add(
 
     content: dict[str, Any] = {"application/json": {"schema": _any_of(cls.answer_schema() for cls in classes)}}
     if any(hasattr(cls, "streams") for cls in classes):
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}
     router.add_api_route(
         path,
         answer,
