@@ -142,7 +142,7 @@ def test_load_returns_a_classifier_with_the_preprocessing_of_the_folder(tmp_path
     classify = regard.load(tmp_path)
     assert classify.labels == [*"abcde"]
     mean, std = (0.4, 0.5, 0.6), (0.1, 0.2, 0.3)
-    assert classify.preprocess == Preprocess((24, 24), 3, mean, std, crop=0.8, resample="bicubic")
+    assert classify.preprocess == Preprocess((24, 24), 3, mean, std, crop=0.8, resample="bicubic", crop_rounding="down")
     from PIL import Image
 
     picture = Image.effect_noise((50, 40), 60).convert("RGB")

@@ -44,16 +44,20 @@ SAVERS = {
 }
 
 
-def photo(mode="RGB"):
+def photo(mode="RGB", size=(160, 120)):
     noise = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((160, 120), Image.Resampling.BICUBIC).convert(mode)
+    return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC).convert(mode)
+
+
+SHAPES = [(160, 120), (121, 163), (90, 203), (35, 33), (64, 64)]  # columns and rows: odd margins, larger and smaller
 
 
 def classifier(name="vit", image=32, channels=3, crop=0.9, resample="bilinear", **settings):
     torch.manual_seed(0)
+    more = {field: settings.pop(field) for field in ("crop_mode", "crop_rounding") if field in settings}
     model = build(name, num_classes=len(NAMES), image_size=image, channels=channels, **settings)
     shown = {"mean": [0.485, 0.4, 0.3][:channels], "std": [0.2, 0.25, 0.3][:channels]}
-    return ImageClassifier(model, NAMES, Preprocess(image, channels, crop=crop, resample=resample, **shown))
+    return ImageClassifier(model, NAMES, Preprocess(image, channels, crop=crop, resample=resample, **shown, **more))
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -69,11 +73,26 @@ def test_classifier_round_trip(tmp_path, name):
 
 
 @pytest.mark.parametrize("module", [hf_vit, timm_vit])
-@pytest.mark.parametrize("shown", [{"channels": 1}, {"image": (24, 40), "crop": 0.97}, {"crop": 1.0}, {"image": 72}])
+@pytest.mark.parametrize("shown", [
+    {"channels": 1}, {"image": (24, 40), "crop": 0.97, "crop_mode": "squash"}, {"crop": 1.0}, {"image": 72},
+    {"crop_mode": "squash"}, {"crop_rounding": "down"},
+])  # fmt: skip
 def test_classifier_round_trip_with_other_preprocessing(tmp_path, module, shown):
     ours = classifier(**SAVERS["hf_vit"][2], **shown)
+    if module is timm_vit and "crop_rounding" in shown:
+        with pytest.raises(RegardError, match="crop_rounding='down'"):
+            module.save(tmp_path / "theirs", ours)
+        return
     module.save(tmp_path / "theirs", ours)
     assert regard.load(tmp_path / "theirs")([photo()]) == ours([photo()])
+
+
+@pytest.mark.parametrize("shown", [{"image": (24, 40)}, {"crop_mode": "border"}])
+def test_preprocessing_that_transformers_cannot_do_is_refused(tmp_path, shown):
+    with pytest.raises(RegardError, match="crop_mode"):
+        hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2], **shown))
+    timm_vit.save(tmp_path / "m", ours := classifier(**SAVERS["hf_vit"][2], **shown))
+    assert regard.load(tmp_path / "m")([photo()]) == ours([photo()])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -100,6 +119,64 @@ def test_preprocessing_and_labels_equal_timm(tmp_path, image):
     told = timm.data.resolve_model_data_config(theirs)
     shown = timm.data.create_transform(**told, is_training=False)(photo())[None]
     torch.testing.assert_close(shown, ours.preprocess(photo()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["center", "squash", "border"])
+@pytest.mark.parametrize("image", [32, (24, 40)])
+@pytest.mark.parametrize("crop", [1.0, 0.875, 0.5])
+def test_every_crop_mode_of_timm_shows_the_same(tmp_path, mode, image, crop):
+    timm = pytest.importorskip("timm")
+    timm_vit.save(tmp_path / "m", classifier(**VIT, image=image))
+    said = json.loads((tmp_path / "m/config.json").read_text())
+    said["pretrained_cfg"] |= {"crop_mode": mode, "crop_pct": crop, "interpolation": "bicubic"}
+    (tmp_path / "m/config.json").write_text(json.dumps(said))
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True)
+    show = timm.data.create_transform(**timm.data.resolve_model_data_config(theirs), is_training=False)
+    ours = regard.load(tmp_path / "m")
+    for size in SHAPES:
+        torch.testing.assert_close(ours.preprocess(photo(size=size))[0], show(photo(size=size)), rtol=1e-4, atol=1e-4)
+
+
+SQUARE, SHORT = {"height": 32, "width": 32}, {"shortest_edge": 40}
+
+
+@pytest.mark.parametrize("said", [
+    {}, {"size": SQUARE}, {"size": 32}, {"size": {"height": 24, "width": 40}}, {"do_normalize": False},
+    {"do_rescale": False}, {"do_rescale": False, "do_normalize": False}, {"rescale_factor": 1 / 127.5},
+    {"size": 40, "do_center_crop": True, "crop_size": 32}, {"size": SHORT, "do_center_crop": True, "crop_size": SQUARE},
+    {"image_processor_type": "DeiTImageProcessor"}, {"image_processor_type": "BitImageProcessor"},
+    {"image_processor_type": "DeiTImageProcessor", "size": 37, "crop_size": 32, "resample": 2},
+    {"image_processor_type": "BitImageProcessor", "size": 37, "crop_size": 32},
+    {"image_processor_type": "BitImageProcessor", "size": SHORT, "crop_size": 32, "do_normalize": False},
+    {"image_processor_type": "DeiTImageProcessor", "do_center_crop": False, "size": SQUARE, "image_mean": [0, 0, 1]},
+    {"image_processor_type": "ViTImageProcessorFast", "size": SQUARE, "do_center_crop": None, "resample": 3},
+], ids=str)  # fmt: skip
+def test_images_are_shown_as_the_processor_of_the_folder_does(tmp_path, said):
+    transformers = pytest.importorskip("transformers")
+    hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2]))
+    is_vit = said.get("image_processor_type", "ViT").startswith("ViT")
+    said = ({"image_processor_type": "ViTImageProcessor", "size": SQUARE} if is_vit else {}) | said
+    said = {name: value for name, value in said.items() if value is not None}
+    (tmp_path / "m/preprocessor_config.json").write_text(json.dumps(said))
+    ours = regard.load(tmp_path / "m")
+    for backend, atol in (("pil", 1e-4), ("torchvision", 0.05)):  # the other one resizes in floating point
+        show = transformers.AutoImageProcessor.from_pretrained(tmp_path / "m", backend=backend)
+        for size in SHAPES:
+            wanted = show(photo(size=size), return_tensors="pt").pixel_values
+            unit = 255 if said.get("do_rescale") is False else 1
+            torch.testing.assert_close(ours.preprocess(photo(size=size)), wanted.float(), rtol=1e-4, atol=unit * atol)
+
+
+@pytest.mark.parametrize("said", [
+    {"do_resize": False}, {"do_pad": True}, {"size": {"shortest_edge": 32}}, {"size": {"longest_edge": 32}},
+    {"image_processor_type": "ConvNextImageProcessor"}, {"size": 20, "do_center_crop": True, "crop_size": 32},
+    {"size": SQUARE, "do_center_crop": True, "crop_size": {"height": 16, "width": 24}}, {"resample": 5},
+], ids=str)  # fmt: skip
+def test_preprocessing_that_is_not_supported_is_refused(tmp_path, said):
+    hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2]))
+    (tmp_path / "m/preprocessor_config.json").write_text(json.dumps(said))
+    with pytest.raises(RegardError, match=r"supported|must be one of"):
+        regard.load(tmp_path / "m")
 
 
 def test_resize_before_the_crop_equals_transformers(tmp_path):

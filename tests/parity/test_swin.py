@@ -317,6 +317,44 @@ def test_a_window_larger_than_the_last_grid_raises():
         hf_swin.table(made("hf_swin", window=7).config)
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_every_training_size_equals_the_peers_or_is_refused(name, tmp_path, monkeypatch):
+    """Odd grids, padded windows, windows of a whole grid, images that are not square; what is refused does differ."""
+    refused = equal = 0
+    for image in (48, 36, 37, 44, (48, 24), (24, 60)):
+        for window in (3, 4, 7):
+            y, x = image if isinstance(image, tuple) else (image, image)
+            partial = 2 if name.startswith("timm") else 100  # timm takes only whole patches
+            images = torch.randn(1, 3, y - y % partial % 2, x - x % partial % 2).double()
+            try:
+                theirs, ours = pair(name, tmp_path, image=image, window=window)
+            except Unsupported:
+                refused += 1
+                with monkeypatch.context() as unchecked:
+                    unchecked.setattr(TABLES[name], "_check", lambda config: None)
+                    try:
+                        theirs, ours = pair(name, tmp_path, image=image, window=window)
+                    except BadInput:  # other windows, other tables
+                        continue
+                with torch.no_grad():
+                    assert not torch.allclose(ours(images), answer(theirs, images))
+                continue
+            equal += 1
+            with torch.no_grad():
+                close(ours(images), answer(theirs, images))
+    assert refused >= 3
+    assert equal >= 6
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_padding_that_the_format_does_not_have_raises(name):
+    """Windows of 5 do not divide grids of 24, 12 and 6; those of 3 do."""
+    for padding in {"mask", "attend", "shifted"} - {made(name).config.padding}:
+        with pytest.raises(Unsupported, match=f"padding='.*', got '{padding}'"):
+            TABLES[name].export_config(made(name, window=5, padding=padding).config)
+        assert TABLES[name].export_config(made(name, window=3, padding=padding).config)
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [("swin-t", "swin_tiny_patch4_window7_224"),
     ("swin-b384", "swin_base_patch4_window12_384"), ("swinv2-t", "swinv2_tiny_window8_256"),
     ("swinv2-s16", "swinv2_small_window16_256"), ("swinv2-l24", "swinv2_large_window12to24_192to384")])  # fmt: skip

@@ -1,5 +1,6 @@
 """Folders of sentence-transformers."""
 
+import importlib
 import json
 
 import pytest
@@ -45,15 +46,72 @@ def test_maximum_length_is_limited_by_the_positions(tmp_path):
     assert regard.load(folder(tmp_path / "n", max_seq_length=None)).room == 20
 
 
+TEXTS = ["the dog", "The CAT and the dog", "cat"]
+
+
+def peer(path, **settings):
+    """A random model, saved by the installed sentence-transformers."""
+    st = pytest.importorskip("sentence_transformers")
+    base, pooling = (
+        importlib.import_module(f"sentence_transformers.{name}.modules") for name in ("base", "sentence_transformer")
+    )
+    text = Tokenizer.train(["the dog and the cat, The CAT and query: a passage"], kind="bert", size=90)
+    bert.save(path / "b", build("bert", vocab=text.size, width=16, heads=2, layers=1, length=20, head=None), text)
+    body = base.Transformer(str(path / "b"), **settings.pop("transformer", {}))
+    pool = pooling.Pooling(16, **{"pooling_mode": "mean"} | settings.pop("pooling", {}))
+    model = st.SentenceTransformer(modules=[body, pool, base.Normalize()], device="cpu", **settings)
+    model.save_pretrained(str(path / "m"))
+    return st.SentenceTransformer(str(path / "m"), device="cpu")
+
+
+QUERY = {"prompts": {"query": "query: a "}, "default_prompt_name": "query"}
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"pooling": {"pooling_mode": "cls"}}, {"pooling": {"pooling_mode": "max"}}, {"truncate_dim": 6}, QUERY,
+    QUERY | {"pooling": {"include_prompt": False}, "truncate_dim": 5},
+    QUERY | {"pooling": {"include_prompt": False, "pooling_mode": "cls"}},
+    {"prompts": {"query": "query: "}}, {"transformer": {"do_lower_case": True}},
+    {"transformer": {"max_seq_length": 14}},
+], ids=str)  # fmt: skip
+def test_vectors_equal_those_of_sentence_transformers(tmp_path, settings):
+    theirs = peer(tmp_path, **settings)
+    ours = regard.load(tmp_path / "m")
+    assert ours.room == theirs.max_seq_length
+    torch.testing.assert_close(ours(TEXTS), torch.from_numpy(theirs.encode(TEXTS)), rtol=1e-4, atol=1e-5)
+    regard.save(ours, tmp_path / "again")
+    torch.testing.assert_close(regard.load(tmp_path / "again")(TEXTS), ours(TEXTS))
+
+
+def test_a_length_that_only_the_tokenizer_says_is_the_limit(tmp_path):
+    place = folder(tmp_path / "m", max_seq_length=None)
+    said = json.loads((place / "tokenizer_config.json").read_text()) | {"model_max_length": 9}
+    (place / "tokenizer_config.json").write_text(json.dumps(said))
+    assert regard.load(place).room == 9
+
+
+def test_every_part_of_a_long_text_has_the_prompt(tmp_path):
+    peer(tmp_path, **QUERY | {"pooling": {"include_prompt": False}})
+    embed = regard.load(tmp_path / "m")
+    long = " ".join(["the dog and the cat"] * 8)
+    rows, _ = embed._parts(embed.text.encode([embed.prompt + long]), "split")
+    prompt = embed.text.encode_one("query: a")
+    assert len(rows) > 2
+    assert all(row[1 : 1 + len(prompt)] == prompt and len(row) <= embed.room for row in rows)
+    assert embed([long], overflow="split").isfinite().all()
+
+
 def test_invalid_inputs_raise(tmp_path):
     with pytest.raises(Unsupported, match="Transformer, Pooling, Dense"):
         sentence_transformers.load(folder(tmp_path / "a", ("Transformer", "Pooling", "Dense")))
-    with pytest.raises(Unsupported, match="pooling_mode_mean_sqrt_len_tokens"):
+    with pytest.raises(Unsupported, match="pooling mean_sqrt_len_tokens"):
         sentence_transformers.load(folder(tmp_path / "b", pool=("mean_sqrt_len_tokens",)))
-    with pytest.raises(Unsupported, match="pooling pooling_mode_cls_token, pooling_mode_mean_tokens"):
+    with pytest.raises(Unsupported, match="pooling cls and mean"):
         sentence_transformers.load(folder(tmp_path / "c", pool=("mean_tokens", "cls_token")))
-    with pytest.raises(Unsupported, match="do_lower_case=True"):
-        sentence_transformers.load(folder(tmp_path / "d", do_lower_case=True))
+    place = folder(tmp_path / "d")
+    (place / "config_sentence_transformers.json").write_text(json.dumps({"default_prompt_name": "x", "prompts": {}}))
+    with pytest.raises(BadInput, match="default prompt 'x'"):
+        sentence_transformers.load(place)
     place = folder(tmp_path / "e")
     (place / "modules.json").write_text("{}")
     with pytest.raises((BadInput, Unsupported)):

@@ -149,6 +149,7 @@ def see(
     """
     from regard.cli import html_page, images, lines, transcribe
     from regard.cli.prepare import load_predictor
+    from regard.cli.see_audio import see_audio
     from regard.cli.see_output import has_own_view, see_output
     from regard.see import merge_subwords
     from regard.tasks.image.image_classifier import ImageClassifier
@@ -174,7 +175,7 @@ def see(
         given |= {"--question": question, "--words": words or None}
         if ignored := [option for option, value in given.items() if value is not None]:
             raise BadInput(f"{text} is a sound, of which there is one picture: leave out {', '.join(ignored)}")
-        return transcribe.see_audio(Path(text), model or transcribe.DEFAULT, translation, beam_size, files)
+        return see_audio(Path(text), model or transcribe.DEFAULT, translation, beam_size, files)
     of_texts = {
         "--to": to,
         "--from": from_,
@@ -250,6 +251,7 @@ def _image(
 ) -> int:
     """An image file, and what a model looks at in it."""
     from regard.cli import images
+    from regard.cli.see_image import see_image
 
     if not images.is_image(file) and not images.path_exists(file):
         raise BadInput(f"{model} looks at images, and there is no file '{file[:60]}'")
@@ -257,7 +259,7 @@ def _image(
         raise BadInput(f"{file} is an image: leave out {', '.join(ignored)}")
     if view is not None and view not in IMAGE_VIEWS:
         raise BadInput(f"--view {view} is for texts; an image has {', '.join(IMAGE_VIEWS)}")
-    return images.see_image(file, model, found, view or View.class_, layer, head, query, label, files)
+    return see_image(file, model, found, view or View.class_, layer, head, query, label, files)
 
 
 def _answered(found: QuestionAnswerer, line: str, question: str) -> tuple[list[str], list[Trace]]:

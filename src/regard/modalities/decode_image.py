@@ -8,8 +8,9 @@
     cut off, damaged, empty    refused, and so is what is no image of a few formats (none of them calls a program)
     absurdly large or long     refused before it is unpacked: a file of some kB may hold 400 million pixels
 
-What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out. Of
-an image so long and thin that this would be a large one, only the middle is resized.
+What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out; or
+both sides are, or the longer one is and the rest is a border (`center_crop_layout`). Of an image so long and thin that
+this would be a large one, only the middle is resized.
 
 In a folder a file is a picture by its ending, or, where that says nothing, by how it begins: so that what cannot be
 read is missed by its name, and notes and hidden files are passed over.
@@ -237,13 +238,21 @@ def read_image_file(path: Path) -> bytes:
         raise BadInput(f"cannot read {path}: {why}") from None
 
 
-def resize_center_crop(image: Image, size: tuple[int, int], crop: float = 1.0, resample: str = "bicubic") -> Image:
-    """The middle of an image in a given size (Y, X), as models are shown it."""
+def resize_center_crop(
+    image: Image,
+    size: tuple[int, int],
+    crop: float = 1.0,
+    resample: str = "bicubic",
+    mode: str = "center",
+    fill: tuple[int, ...] = (0, 0, 0),
+    rounding: str = "even",
+) -> Image:
+    """The middle of an image in a given size (Y, X), as models are shown it; `fill` is the colour of a border."""
     from PIL import Image
 
     if resample not in RESAMPLE:
         raise BadInput(f"resample={resample}: choose one of {', '.join(RESAMPLE)}")
-    (width, height), (left, top) = center_crop_layout(image.size, size, crop)
+    (width, height), (left, top) = center_crop_layout(image.size, size, crop, mode, rounding)
     middle, how = (left, top, left + size[1], top + size[0]), Image.Resampling[resample.upper()]
     if (
         width * height > MAX_RESIZE_RATIO * size[0] * size[1]
@@ -253,18 +262,50 @@ def resize_center_crop(image: Image, size: tuple[int, int], crop: float = 1.0, r
         return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
     if (width, height) != image.size:
         image = image.resize((width, height), how)
-    return image.crop(middle)
+    if left >= 0 and top >= 0:
+        return image.crop(middle)
+    framed = Image.new(image.mode, (size[1], size[0]), fill)
+    framed.paste(image, (-left, -top))
+    return framed
 
 
 def center_crop_layout(
-    image_size: tuple[int, int], size: tuple[int, int], crop: float = 1.0
+    image_size: tuple[int, int],
+    size: tuple[int, int],
+    crop: float = 1.0,
+    mode: str = "center",
+    rounding: str = "even",
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the size (X, Y) that an image of `image_size` (X, Y) is resized to, and where the crop of `size` (Y, X)
-    begins in it (left, top)."""
-    grown = max(math.floor(size[0] / crop) / image_size[1], math.floor(size[1] / crop) / image_size[0])
-    width, height = (math.floor(side * grown + 1e-6) for side in image_size)
-    width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
-    return (width, height), (round((width - size[1]) / 2), round((height - size[0]) / 2))
+    begins in it (left, top); below 0 it begins in a border.
+
+    mode        center: the whole crop lies in the image      squash: each side is resized on its own
+                border: the whole image lies in size / crop, and what it lacks of the crop is a border
+    rounding    of the beginning, where the margin is odd: to the even number, or down
+    """
+    high, wide = (math.floor(side / crop) for side in size)
+    if mode == "squash":
+        width, height = wide, high
+    elif mode == "border":
+        shrink = max(image_size[0] / wide, image_size[1] / high)
+        width, height = (max(1, round(side / shrink)) for side in image_size)
+    elif high == wide:
+        grown = max(high / image_size[1], wide / image_size[0])
+        width, height = (math.floor(side * grown + 1e-6) for side in image_size)
+    else:  # as timm, which rounds only here
+        shrink = min(image_size[0] / wide, image_size[1] / high)
+        width, height = (round(side / shrink) for side in image_size)
+    if mode != "border":
+        width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
+    left, top = (_margin(side, cut, rounding) for side, cut in ((width, size[1]), (height, size[0])))
+    return (width, height), (left, top)
+
+
+def _margin(side: int, cut: int, rounding: str) -> int:
+    """Where a crop begins along a side."""
+    if side < cut:
+        return -((cut - side) // 2)
+    return round((side - cut) / 2) if rounding == "even" else (side - cut) // 2
 
 
 def list_image_files(folder: Path, quiet: bool = False) -> list[Path]:

@@ -1,7 +1,7 @@
 """Image: a picture handed in, upright and in RGB, and `Preprocess`, the way from it to a model's numbers.
 
 `Preprocess` is one value, saved with the model and shared by training, prediction, conversion of other libraries'
-folders and the explorer: size, crop, resampling, channels, mean and standard deviation.
+folders and the explorer: size, crop and its mode, resampling, channels, mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from regard.modalities.decode_image import (
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
 
+CROP_MODES, CROP_ROUNDINGS = ("center", "squash", "border"), ("even", "down")
 CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB with alpha
 
 
@@ -98,8 +99,13 @@ class Preprocess:
         size: rows and columns of what the model reads.
         channels: 1 (grey) or 3 (RGB).
         mean, std: subtracted and divided by, per channel, of values from 0 to 1.
-        crop: the shorter side is resized to size / crop, then the middle is cut out.
+        crop: the image is resized to size / crop, then the middle is cut out.
         resample: bicubic, bilinear, nearest or lanczos.
+        crop_mode: what is resized to size / crop, as in timm: "center" the shorter side, "squash" each side on its own,
+            so that nothing is cut off at crop 1 but the image is distorted, "border" the longer side, with a border of
+            the mean colour around the rest.
+        crop_rounding: where the crop begins if the margin is odd: "even" rounds half to even (torchvision, timm),
+            "down" rounds down (transformers).
     """
 
     size: tuple[int, int]
@@ -108,6 +114,8 @@ class Preprocess:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     crop: float = 1.0
     resample: str = "bicubic"
+    crop_mode: Literal["center", "squash", "border"] = "center"
+    crop_rounding: Literal["even", "down"] = "even"
 
     def __post_init__(self) -> None:
         size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
@@ -121,19 +129,32 @@ class Preprocess:
         if not 0 < self.crop <= 1 or min(self.std) <= 0 or min(self.size) < 1:
             wanted = "crop must be above 0 and at most 1, std and size positive"
             raise BadInput(f"{wanted}; got crop={self.crop}, std={[*self.std]}, size={[*self.size]}.")
+        for name, known in (("crop_mode", CROP_MODES), ("crop_rounding", CROP_ROUNDINGS)):
+            if getattr(self, name) not in known:
+                raise BadInput(f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
 
     def view(self, image: Any) -> PILImage:
         """Return an image as the model sees it: resized, its middle cut out, in the model's colours."""
-        middle = resize_center_crop(Image.read(image), self.size, self.crop, self.resample)
+        fill = tuple(round(255 * mean) for mean in (self.mean * 3)[:3])
+        middle = resize_center_crop(
+            Image.read(image), self.size, self.crop, self.resample, self.crop_mode, fill, self.crop_rounding
+        )
         return middle.convert("L") if self.channels == 1 else middle
 
     def region(self, image: Any) -> tuple[float, float, float, float]:
-        """Return the part of an image that the model sees, in pixels of the image: left, top, right, bottom."""
+        """Return the part of an image that the model sees, in pixels of the image: left, top, right, bottom.
+
+        With a border it reaches beyond the image.
+        """
         wide, high = Image.read(image).size
-        (width, height), (left, top) = center_crop_layout((wide, high), self.size, self.crop)
+        (width, height), (left, top) = center_crop_layout(
+            (wide, high), self.size, self.crop, self.crop_mode, self.crop_rounding
+        )
         right, down = wide / width, high / height
-        ends = min((left + self.size[1]) * right, wide), min((top + self.size[0]) * down, high)
-        return left * right, top * down, *ends
+        end_x, end_y = (left + self.size[1]) * right, (top + self.size[0]) * down
+        if self.crop_mode != "border":  # rounding
+            end_x, end_y = min(end_x, wide), min(end_y, high)
+        return left * right, top * down, end_x, end_y
 
     def to_image(self, image: Any, box: Sequence[float]) -> tuple[float, float, float, float]:
         """Return a box of the model's view (left, top, right, bottom, from 0 to 1) in pixels of the image."""

@@ -147,6 +147,13 @@ class Tokenizer:
         _write(path / "tokenizer_config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
         _write(path / "tokenizer.json", self._tokenizer.to_str(pretty=True))
 
+    def lowercased(self) -> Tokenizer:
+        """Return a tokenizer with this vocabulary that converts text to lower case first."""
+        other = HFTokenizer.from_str(self._tokenizer.to_str())
+        steps = [normalizers.Lowercase(), *([] if other.normalizer is None else [other.normalizer])]
+        other.normalizer = normalizers.Sequence(steps)
+        return _rebuild(other.to_str(), self.__reduce__()[1][1])
+
     # -- encode, decode ---------------------------------------------------------------------------------------------
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:

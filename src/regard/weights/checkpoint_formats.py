@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -70,8 +71,11 @@ def check_requirements(whose: str, config: Any, needed: Mapping[str, Requirement
 
 
 def requires_softmax(config: Any) -> Requirement:
-    """Require softmax attention."""
-    return "softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"
+    """Require softmax attention without arguments; a backend computes the same."""
+    if not isinstance(config.attention, str):
+        return "softmax", False
+    spec = Spec.parse(config.attention)
+    return "softmax", spec.name == "softmax" and not spec.args and spec.kwargs.keys() <= {"backend"}
 
 
 def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
@@ -263,22 +267,28 @@ def label_maps(labels: Sequence[str] | int) -> dict[str, Any]:
 
 
 def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
-    """Return a preprocessor_config.json.
+    """Return a preprocessor_config.json; raise `Unsupported` where transformers would show the model something else.
 
-    BiT's processor crops the centre as Regard does; ViT's resizes to the exact size, which is used for images that are
-    not square. `crop_pct` is the exact crop fraction, since sizes are integers.
+    BiT's processor can crop the centre. `crop_pct` is the exact crop fraction, since sizes are integers; transformers
+    does not read `crop_rounding`: where the margin is odd, its crop begins a pixel earlier.
     """
     y, x = how.size
+    if how.crop_mode == "border" or (how.crop_mode == "center" and y != x):
+        raise Unsupported(
+            f"transformers cannot preprocess images with crop_mode='{how.crop_mode}' to {y} x {x} pixels; "
+            "it resizes to any size with crop_mode='squash', and to squares with 'center'"
+        )
     grown = [math.floor(side / how.crop) for side in (y, x)]
     return {
         "image_processor_type": "BitImageProcessor",
         "do_convert_rgb": how.channels == 3,
         "do_resize": True,
-        "size": {"shortest_edge": grown[0]} if y == x else {"height": grown[0], "width": grown[1]},
+        "size": {"shortest_edge": grown[0]} if how.crop_mode == "center" else {"height": grown[0], "width": grown[1]},
         "resample": {name: number for number, name in RESAMPLE.items()}[how.resample],
         "do_center_crop": True,
         "crop_size": {"height": y, "width": x},
         "crop_pct": how.crop,
+        "crop_rounding": how.crop_rounding,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -345,12 +355,16 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """Return the preprocessing as in timm's `pretrained_cfg`."""
+    if how.crop_rounding != "even":
+        raise Unsupported(
+            f"timm needs preprocessing with crop_rounding='even', got crop_rounding='{how.crop_rounding}'"
+        )
     return {
         "input_size": [how.channels, *how.size],
         "mean": list(how.mean),
         "std": list(how.std),
         "crop_pct": how.crop,
-        "crop_mode": "center",
+        "crop_mode": how.crop_mode,
         "interpolation": how.resample,
     }
 
@@ -361,38 +375,108 @@ def timm_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dic
     names = raw.get("label_names") or how.get("label_names") or range(config.num_classes)
     words = raw.get("label_descriptions") or how.get("label_descriptions") or {}
     labels = labels_in_order(names) if isinstance(names, dict) else list(names)
+    size, mode = pair(config.image_size), str(how.get("crop_mode") or "center")
+    # timm does not pass the interpolation on to the resizing for a crop that is not square
+    is_bilinear = mode == "center" and size[0] != size[1]
     return {
         "labels": [str(words.get(label, label)) for label in labels],
         "preprocess": {
-            "size": pair(config.image_size),
+            "size": size,
             "channels": config.channels,
             "mean": _per_channel(how.get("mean") or _IMAGENET[0], config.channels),
             "std": _per_channel(how.get("std") or _IMAGENET[1], config.channels),
             "crop": float(how.get("crop_pct") or 0.875),
-            "resample": str(how.get("interpolation") or "bicubic"),
+            "resample": "bilinear" if is_bilinear else str(how.get("interpolation") or "bicubic"),
+            "crop_mode": mode,
         },
     }
 
 
 def hf_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """Return labels and preprocessing of a model of transformers, from preprocessor_config.json if present.
-
-    A processor that resizes to a square becomes resize and centre crop.
-    """
+    """Return labels and preprocessing of a model of transformers, from preprocessor_config.json if present."""
     file = folder / "preprocessor_config.json"
-    how = read_json(file) if file.is_file() else {}
+    how = read_json(file) if file.is_file() else {"size": list(pair(config.image_size))}
     names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
     return {
         "labels": [str(name) for name in labels_in_order(names)],
-        "preprocess": {
-            "size": pair(config.image_size),
-            "channels": config.channels,
-            "mean": list(how.get("image_mean") or [0.5] * config.channels),
-            "std": list(how.get("image_std") or [0.5] * config.channels),
-            "crop": _crop_fraction(how),
-            "resample": RESAMPLE.get(how.get("resample", 2), "bilinear"),
-        },
+        "preprocess": {"channels": config.channels, **_image_processor(how, pair(config.image_size), config.channels)},
     }
+
+
+# Defaults of the image processors of transformers: height and width are resized to, or the shortest edge.
+_HALF = {"image_mean": [0.5], "image_std": [0.5]}
+IMAGE_PROCESSORS: dict[str, dict[str, Any]] = {
+    "ViT": {"resample": 2, "do_center_crop": False, **_HALF},
+    "DeiT": {"resample": 3, "size": 256, "do_center_crop": True, "crop_size": 224, **_HALF},
+    "Bit": {
+        "resample": 3,
+        "size": {"shortest_edge": 224},
+        "do_center_crop": True,
+        "crop_size": 224,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+    },
+}
+
+
+def _image_processor(given: Mapping[str, Any], image: Pair, channels: int) -> dict[str, Any]:
+    """Return what a preprocessor_config.json says as the fields of a Preprocess; `image` is the model's size."""
+    named = str(given.get("image_processor_type") or given.get("feature_extractor_type") or "ViT")
+    kind = re.sub("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$", "", named)
+    if kind not in IMAGE_PROCESSORS:
+        known = ", ".join(f"{each}ImageProcessor" for each in IMAGE_PROCESSORS)
+        raise Unsupported(f"preprocessing by '{named}' is not supported; expected one of: {known}")
+    told = {name: value for name, value in given.items() if value is not None}
+    how: dict[str, Any] = {
+        "size": list(image),
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+    }
+    how |= IMAGE_PROCESSORS[kind] | told
+    if not how["do_resize"] or how.get("do_pad"):
+        wrong = "do_pad=True" if how["do_resize"] else "do_resize=False"
+        raise Unsupported(f"{wrong} in preprocessor_config.json is not supported; models are shown images of one size")
+    size, keeps_ratio = _resized(how["size"], kind == "Bit")
+    cut = pair(_resized(how["crop_size"], False)[0]) if how["do_center_crop"] else size
+    if (keeps_ratio and (cut[0] != cut[1] or not how["do_center_crop"])) or cut[0] > size[0] or cut[1] > size[1]:
+        raise Unsupported(
+            f"size={how['size']} and crop_size={how.get('crop_size')} with do_center_crop={how['do_center_crop']} in "
+            "preprocessor_config.json are not supported: all images must get one size, within the resized"
+        )
+    crop = _crop_fraction(size[0], cut[0], how.get("crop_pct"))
+    if math.floor(cut[1] / crop) != size[1]:
+        raise Unsupported(f"a crop of {cut[0]} x {cut[1]} out of {size[0]} x {size[1]} pixels is not supported")
+    # of values from 0 to 1, as those of a Preprocess
+    unit = 255 * (how["rescale_factor"] if how["do_rescale"] else 1.0)
+    mean, std = (how["image_mean"], how["image_std"]) if how["do_normalize"] else ([0.0], [1.0])
+    if how["resample"] not in RESAMPLE:
+        raise Unsupported(f"resample={how['resample']} in preprocessor_config.json must be one of {list(RESAMPLE)}")
+    return {
+        "size": cut,
+        "mean": [value / unit for value in _per_channel(mean, channels)],
+        "std": [value / unit for value in _per_channel(std, channels)],
+        "crop": crop,
+        "resample": RESAMPLE[how["resample"]],
+        "crop_mode": "center" if keeps_ratio else "squash",
+        "crop_rounding": how.get("crop_rounding", "down"),
+    }
+
+
+def _resized(size: Any, is_shortest: bool) -> tuple[Pair, bool]:
+    """Return the size of a processor, and whether the ratio is kept: a number is a square, or the shortest edge."""
+    if isinstance(size, Mapping) and size.keys() == {"shortest_edge"}:
+        return pair(size["shortest_edge"]), True
+    if isinstance(size, Mapping) and size.keys() == {"height", "width"}:
+        return (size["height"], size["width"]), False
+    if isinstance(size, int):
+        return pair(size), is_shortest
+    if isinstance(size, list) and len(size) == 2:
+        return (size[0], size[1]), False
+    raise Unsupported(
+        f"size={size!r} in preprocessor_config.json is not supported; expected height and width or shortest_edge"
+    )
 
 
 def labels_in_order(names: Mapping[Any, Any]) -> list[Any]:
@@ -419,19 +503,9 @@ def _per_channel(values: Any, channels: int) -> list[float]:
     return list(values) if len(values) == channels else [sum(values) / len(values)] * channels
 
 
-def _crop_fraction(how: Mapping[str, Any]) -> float:
-    """Return the fraction of the shorter side that a preprocessor_config.json crops."""
-    size, cut = _side_length(how.get("size")), _side_length(how.get("crop_size"))
-    if not how.get("do_center_crop") or not size or not cut:
-        return 1.0
-    if isinstance(raw := how.get("crop_pct"), float) and 0 < raw <= 1 and math.floor(cut / raw) == size:
-        return raw
-    crop = min(cut / size, 1.0)
+def _crop_fraction(size: int, cut: int, exact: Any) -> float:
+    """Return the fraction of a side that is cut out; `exact` is one that Regard has written."""
+    if isinstance(exact, float) and 0 < exact <= 1 and math.floor(cut / exact) == size:
+        return exact
+    crop = cut / size
     return crop if math.floor(cut / crop) >= size else math.nextafter(crop, 0)  # so that rounding gives the same size
-
-
-def _side_length(size: Any) -> int | None:
-    """Return the pixels of a side, which is written in one of three ways."""
-    if isinstance(size, Mapping):
-        size = size.get("shortest_edge") or size.get("height")
-    return size if isinstance(size, int) else None

@@ -56,7 +56,11 @@ class TextEmbedder(EncoderPredictor):
         embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the host, float32
         embed("A cat sat on the mat.")                                          C
 
-    `max_length` bounds a text's tokens, special ones included.
+    Args:
+        max_length: most tokens of a text, special ones included.
+        prompt: written before every text ("query: ").
+        include_prompt: whether the prompt's tokens, [CLS] among them, are pooled too.
+        truncate_dim: how many coordinates of a vector are returned, after normalising; None: all.
     """
 
     outputs = Embedding
@@ -70,11 +74,18 @@ class TextEmbedder(EncoderPredictor):
         pooling: str = "mean",
         normalize: bool = True,
         max_length: int | None = None,
+        prompt: str = "",
+        include_prompt: bool = True,
+        truncate_dim: int | None = None,
     ) -> None:
         if pooling not in POOLING_MODES:
             raise UnknownName(f"no way to pool is called '{pooling}'; {did_you_mean(pooling, POOLING_MODES)}")
         super().__init__(model, text, max_length)
-        self.pooling, self.normalize = pooling, normalize
+        self.pooling, self.normalize, self.truncate_dim = pooling, normalize, truncate_dim
+        self.prompt, self.include_prompt = prompt, include_prompt
+        self._prompt_tokens = len(text.encode_one(prompt)) if prompt else 0
+        if self._prompt_tokens > self.room - 3:
+            raise BadInput(f"the prompt has {self._prompt_tokens} tokens; the model reads {self.room} with its text")
 
     def __call__(self, *inputs: Any, **options: Any) -> Float[Tensor, "B C"]:
         """Return the vectors of a list of texts, B C; of a single text its vector, C."""
@@ -89,7 +100,7 @@ class TextEmbedder(EncoderPredictor):
     def embed(self, texts: Sequence[str], overflow: Literal["error", "split"] = "error") -> Float[Tensor, "B C"]:
         """Return the vector of every text."""
         texts = check_texts(texts)
-        rows, owners = self._parts(self.text.encode(texts), overflow)
+        rows, owners = self._parts(self.text.encode([self.prompt + text for text in texts]), overflow)
         found = torch.zeros(len(rows), self.model.config.width)  # type: ignore[union-attr, arg-type]
         for some, vectors in self._read(rows):
             found[some] = vectors
@@ -98,10 +109,13 @@ class TextEmbedder(EncoderPredictor):
             whole = torch.zeros(len(texts)).index_add_(0, owners, sizes)
             share = (sizes / whole[owners])[:, None]
             found = torch.zeros(len(texts), found.shape[1]).index_add_(0, owners, found * share)
-        return (nn.functional.normalize(found, dim=-1) if self.normalize else found).clone()
+        return (nn.functional.normalize(found, dim=-1) if self.normalize else found)[:, : self.truncate_dim].clone()
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(self.prompt + text)
 
     def _parts(self, ids: list[list[int]], overflow: str) -> tuple[list[list[int]], Int[Tensor, " R"]]:
-        """Texts between their marks, those that are too long in parts; and which text each belongs to."""
+        """Texts between their marks, those that are too long in parts, each after the prompt; and the text of each."""
         if overflow not in ("error", "split"):
             raise UnknownName(
                 f"a long text can be met with error or split; {did_you_mean(overflow, ('error', 'split'))}"
@@ -113,8 +127,9 @@ class TextEmbedder(EncoderPredictor):
                     f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.room}: "
                     f"shorten it, or have it read in parts (overflow='split'; --split on the command line)"
                 )
-            for part in self._cut(text, capacity):
-                rows.append(self.text.with_special_tokens(part)[0])
+            prompt, rest = text[: self._prompt_tokens], text[self._prompt_tokens :]
+            for part in self._cut(rest, capacity - len(prompt)):
+                rows.append(self.text.with_special_tokens(prompt + part)[0])
                 owners.append(number)
         return rows, torch.tensor(owners, dtype=torch.long)
 
@@ -157,6 +172,11 @@ class TextEmbedder(EncoderPredictor):
 
     def _pooled(self, x: Float[Tensor, "T C"], lengths: Int[Tensor, " S"]) -> Float[Tensor, "S C"]:
         """One vector of each text, of texts laid end to end."""
+        if self._prompt_tokens and not self.include_prompt:
+            skipped = (lengths - 1).clamp(max=1 + self._prompt_tokens)  # [CLS] and the prompt
+            starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+            x = x[torch.arange(len(x), device=x.device) - starts >= skipped.repeat_interleave(lengths)]
+            lengths = lengths - skipped
         if self.pooling == "first":
             return x[lengths.cumsum(0) - lengths]
         return torch.segment_reduce(x, self.pooling, lengths=lengths, unsafe=True)

@@ -229,5 +229,6 @@ def _check(config: Config) -> None:
 def _layout(config: Config) -> str | None:
     """Return the layout of sinusoidal positions, None for other positions."""
     spec = Spec.parse(config.positions)
-    plain = spec.name == "sinusoidal" and spec.kwargs.get("base", 1e4) == 1e4
+    plain = spec.name == "sinusoidal" and not spec.args and spec.kwargs.keys() <= {"base", "layout"}
+    plain = plain and spec.kwargs.get("base", 1e4) == 1e4
     return str(spec.kwargs.get("layout", "interleaved")) if plain else None

@@ -1,8 +1,11 @@
-"""Folders of sentence-transformers: a BERT, its pooling and its maximum length.
+"""Folders of sentence-transformers: a BERT, its pooling, its prompt and its maximum length.
 
-    modules.json                 Transformer, Pooling, perhaps Normalize
-    1_Pooling/config.json        mean of the tokens, the first, or the largest
-    sentence_bert_config.json    max_seq_length: 256 for all-MiniLM-L6-v2, though its positions reach 512
+    modules.json                         Transformer, Pooling, perhaps Normalize
+    1_Pooling/config.json                mean of the tokens, the first, or the largest; with the prompt's or without
+    sentence_bert_config.json            max_seq_length: 256 for all-MiniLM-L6-v2, though its positions reach 512;
+                                         do_lower_case
+    tokenizer_config.json                model_max_length, where sentence_bert_config.json has none
+    config_sentence_transformers.json    prompts and default_prompt_name, truncate_dim
 
 Weights and tokenizer are loaded by weights.hf.bert. sentence-transformers truncates longer texts silently; here they
 raise an error or are split (tasks.text.embedder).
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
     from regard.models.bert import BERT
     from regard.tokens.tokenizer import Tokenizer
 
-POOLING_MODES = {  # sentence-transformers -> Regard
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "first",
+POOLING_MODES = {"mean": "mean", "cls": "first", "max": "max"}  # sentence-transformers 6 -> Regard
+FLAGS = {  # up to version 5, one flag for each mode
+    "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
 }
 
 
@@ -37,7 +44,7 @@ def is_sentence_transformers_folder(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> tuple[BERT, Tokenizer, dict[str, Any]]:
-    """Return the model in eval mode, its tokenizer, and pooling, normalize and max_length of a TextEmbedder."""
+    """Return the model in eval mode, its tokenizer, and the other arguments of a TextEmbedder."""
     folder = Path(folder)
     kinds, places = _modules(folder)
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
@@ -45,14 +52,35 @@ def load(folder: str | Path) -> tuple[BERT, Tokenizer, dict[str, Any]]:
             f"modules {', '.join(kinds)} in {folder} are not supported; expected Transformer, Pooling, Normalize"
         )
     body = folder / places[0]
-    raw = read_json(body / "sentence_bert_config.json") if (body / "sentence_bert_config.json").is_file() else {}
-    if raw.get("do_lower_case"):
-        raise Unsupported(f"{folder} has do_lower_case=True outside of its tokenizer, which is not supported")
+    raw = _read(body / "sentence_bert_config.json")
     model, text = bert.load(body, head=None)
     if text is None:
         raise BadInput(f"there is no tokenizer in {body}; copy the whole folder")
-    longest = min(int(raw.get("max_seq_length") or model.config.length), model.config.length)
-    return model, text, {"pooling": _pool(folder / places[1]), "normalize": "Normalize" in kinds, "max_length": longest}
+    longest = raw.get("max_seq_length") or _read(body / "tokenizer_config.json").get("model_max_length")
+    limit = model.config.length
+    how = {
+        "normalize": "Normalize" in kinds,
+        "max_length": min(longest, limit) if isinstance(longest, (int, float)) else limit,
+        **_pooling(folder / places[1]),
+        **_defaults(folder),
+    }
+    return model, text.lowercased() if raw.get("do_lower_case") else text, how
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the content of a JSON file; nothing if there is none."""
+    return read_json(file) if file.is_file() else {}
+
+
+def _defaults(folder: Path) -> dict[str, Any]:
+    """Return the prompt that is written before every text, and the length of vectors."""
+    raw = _read(folder / "config_sentence_transformers.json")
+    name, prompts = raw.get("default_prompt_name"), raw.get("prompts") or {}
+    if name is not None and name not in prompts:
+        raise BadInput(
+            f"the default prompt '{name}' of {folder} is none of its prompts: {', '.join(prompts) or 'none'}"
+        )
+    return {"prompt": prompts[name] if name is not None else "", "truncate_dim": raw.get("truncate_dim")}
 
 
 def _modules(folder: Path) -> tuple[list[str], list[str]]:
@@ -67,11 +95,12 @@ def _modules(folder: Path) -> tuple[list[str], list[str]]:
         raise BadInput(f"{folder / 'modules.json'} is damaged: it is no list of modules") from None
 
 
-def _pool(folder: Path) -> str:
+def _pooling(folder: Path) -> dict[str, Any]:
+    """Return how tokens are pooled, and whether those of the prompt are."""
     raw = read_json(folder / "config.json")
-    modes = [name for name, value in raw.items() if name.startswith("pooling_mode_") and value is True]
+    modes = raw.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if raw.get(flag)] or "mean"
+    modes = [modes] if isinstance(modes, str) else modes
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
-        raise Unsupported(
-            f"pooling {', '.join(modes) or 'none'} in {folder} is not supported; use {', '.join(POOLING_MODES)}"
-        )
-    return POOLING_MODES[modes[0]]
+        known = ", ".join(POOLING_MODES)
+        raise Unsupported(f"pooling {' and '.join(modes)} in {folder} is not supported; expected one of: {known}")
+    return {"pooling": POOLING_MODES[modes[0]], "include_prompt": bool(raw.get("include_prompt", True))}

@@ -11,7 +11,8 @@
     hf_swin.save("mine", model)                      SwinForImageClassification.from_pretrained("mine") reads it
 
 Padding is attended to (padding="attend"). Names are those of files; modules of transformers 5 have newer ones. Where
-one side of a grid is no longer than a window and the other is, transformers shifts along neither, Regard along one.
+one side of a grid is no longer than a window and the other is, transformers shifts along neither, Regard along one: a
+model with such grids at its training size is refused.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 """
@@ -25,7 +26,6 @@ from typing import Any
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.models.swin import Config, Swin
-from regard.tokens.patches import grid_size
 from regard.weights.checkpoint_formats import (
     Classifier,
     count_labels,
@@ -37,18 +37,12 @@ from regard.weights.checkpoint_formats import (
     save_for_transformers,
 )
 from regard.weights.table import Row, linear, same, stack
-from regard.weights.timm.swin import check
+from regard.weights.timm.swin import check, stage_grids
 
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check("transformers' Swin", config, "table")
-    smallest = min(grid_size(config.image_size, config.patch_size * 2 ** (len(config.layers) - 1)))
-    if smallest < config.window_size:
-        raise Unsupported(
-            f"transformers' Swin needs windows of one size in all stages; here the last grid has a side of {smallest}, "
-            f"the window {config.window_size}"
-        )
+    _check(config)
     rows, body = shared_rows(config, "swin"), "swin." if config.num_classes else ""
     for stage, heads in enumerate(config.heads):
         there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
@@ -74,7 +68,7 @@ def import_config(external: Mapping[str, Any]) -> Config:
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json."""
-    check("transformers' Swin", config, "table")
+    _check(config)
     return export_fields(config, "swin", "Swin")
 
 
@@ -93,6 +87,17 @@ def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
     return rename_keys(state, _RENAMED)
 
 
+def _check(config: Config) -> None:
+    check("transformers' Swin", config, "table", "attend")
+    smallest = min(stage_grids(config)[-1])
+    if smallest < config.window_size:
+        raise Unsupported(
+            f"transformers' Swin needs windows of one size in all stages; here the last grid has a side of {smallest}, "
+            f"the window {config.window_size}"
+        )
+    check_square("transformers' Swin", config)
+
+
 _RENAMED = {
     **{f"attention.{name[0]}_proj.": f"attention.self.{name}." for name in ("query", "key", "value")},
     "attention.relative_position_bias.": "attention.self.",
@@ -103,6 +108,17 @@ _RENAMED = {
 
 
 # -- shared by Swin and Swin v2 ----------------------------------------------------------------------------------------
+
+
+def check_square(whose: str, config: Any) -> None:
+    """Raise `Unsupported` unless windows and shifts of every stage are the same along rows and columns."""
+    window = config.window_size
+    for stage, (y, x) in enumerate(stage_grids(config)):
+        if y != x and min(y, x) <= window:
+            raise Unsupported(
+                f"{whose} has one window and one shift for both sides of a grid; stage {stage} has a grid of {y} x {x} "
+                f"and windows of {window}, so that Regard's differ; use square images or smaller windows"
+            )
 
 
 def shared_rows(config: Any, name: str) -> list[Row]:

@@ -31,14 +31,14 @@ from regard.weights.checkpoint_formats import (
     load_image_folder,
     save_for_transformers,
 )
-from regard.weights.hf.swin import DEFAULTS, FIXED, export_fields, import_fields, shared_rows
+from regard.weights.hf.swin import DEFAULTS, FIXED, check_square, export_fields, import_fields, shared_rows
 from regard.weights.table import Row, linear, same, stack, view
-from regard.weights.timm.swin import check
+from regard.weights.timm.swin import check, check_rounding
 
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check("transformers' Swin v2", config, "continuous")
+    _check(config)
     rows, body = shared_rows(config, "swinv2"), "swinv2." if config.num_classes else ""
     for stage, heads in enumerate(config.heads):
         there, here = f"{body}encoder.layers.{stage}.blocks.{{}}.attention.self", f"stages.{stage}.blocks.{{}}.mix"
@@ -74,7 +74,7 @@ def import_config(external: Mapping[str, Any]) -> Config:
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json."""
-    check("transformers' Swin v2", config, "continuous")
+    _check(config)
     before = config.pretrained_window_sizes or (0,) * len(config.layers)
     return export_fields(config, "swinv2", "Swinv2") | {"pretrained_window_sizes": before}
 
@@ -87,3 +87,9 @@ def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
 def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
     """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, SwinV2, export_config, table)
+
+
+def _check(config: Config) -> None:
+    check("transformers' Swin v2", config, "continuous", "attend")
+    check_square("transformers' Swin v2", config)
+    check_rounding("transformers' Swin v2", config)

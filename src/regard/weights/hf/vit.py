@@ -92,7 +92,7 @@ def check(config: Config, prefix: int) -> None:
         "attention": requires_softmax(config),
         "feedforward": requires_feedforward(FEEDS, config),
         "stem": ("patches", config.stem == "patches"),
-        "positions": ("learned", place.name == "learned" and place.kwargs.keys() <= {"antialias"}),
+        "positions": ("learned", place.name == "learned" and not place.args and place.kwargs.keys() <= {"antialias"}),
         "num_prefix_tokens": (prefix, config.num_prefix_tokens == prefix),
         "pool": ("token", config.pool == "token"),
         "layer_scale": (None, config.layer_scale is None),

@@ -166,7 +166,7 @@ def _check(config: Config) -> None:
         "attention": requires_softmax(config),
         "feedforward": ("gelu_tanh or gelu", config.feedforward in ("gelu_tanh", "gelu")),
         "stem": ("patches", config.stem == "patches"),
-        "positions": ("learned", place.name == "learned" and place.kwargs.keys() <= {"antialias"}),
+        "positions": ("learned", place.name == "learned" and not place.args and place.kwargs.keys() <= {"antialias"}),
         "num_prefix_tokens": (
             1 if config.pool == "token" else 0,
             config.num_prefix_tokens == (1 if config.pool == "token" else 0),

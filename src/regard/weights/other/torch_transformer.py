@@ -21,8 +21,8 @@ from torch import nn
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
-from regard.core.spec import Spec
 from regard.models.transformer import Config
+from regard.weights.checkpoint_formats import check_requirements, requires_softmax
 from regard.weights.table import Row, same, split, view, zero
 
 FEEDS = {"relu": F.relu, "gelu": F.gelu}
@@ -132,9 +132,7 @@ def _check(config: Config) -> None:
     needed: dict[str, tuple[Any, bool]] = {
         "norm_kind": ("layer", config.norm_kind == "layer"),
         "kv_heads": (None, config.kv_heads in (None, config.heads)),
-        "attention": ("softmax", isinstance(config.attention, str) and Spec.parse(config.attention).name == "softmax"),
+        "attention": requires_softmax(config),
         "feedforward": (" or ".join(FEEDS), config.feedforward in FEEDS),
     }
-    for name, (expected, fits) in needed.items():
-        if not fits:
-            raise Unsupported(f"torch.nn.Transformer needs {name}={expected!r}, got {getattr(config, name)!r}")
+    check_requirements("torch.nn.Transformer", config, needed)

@@ -10,7 +10,8 @@
     timm_swin.save("mine", model)           timm.create_model("local-dir:mine", pretrained=True) reads it
 
 timm shifts the grid before padding it to whole windows, and attends to the padding: padding="shifted". It makes a
-difference only where windows do not divide a grid. Swin-S3, with other windows in every stage, is not supported.
+difference only where windows do not divide a grid. Swin-S3, with other windows in every stage, is not supported, nor
+is an image size at which merging an odd grid changes the windows that timm chooses (240 pixels with windows of 7).
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
@@ -25,8 +26,9 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.shapes import Tensor, pair
+from regard.core.shapes import Pair, Tensor, pair
 from regard.models.swin import Config, Swin
+from regard.tokens.patches import grid_size
 from regard.weights.checkpoint_formats import (
     Classifier,
     check_model_args,
@@ -47,7 +49,7 @@ PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check("timm's Swin", config, "table")
+    _check(config)
     rows = shared_rows(config)
     for stage, heads in enumerate(config.heads):
         there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
@@ -67,7 +69,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json: an architecture of timm and its arguments."""
-    check("timm's Swin", config, "table")
+    _check(config)
     return export_fields(config, "swin_tiny_patch4_window7_224", {})
 
 
@@ -79,6 +81,11 @@ def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
 def save(folder: str | Path, what: Swin | Classifier) -> None:
     """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, Swin, export_config, table)
+
+
+def _check(config: Config) -> None:
+    check("timm's Swin", config, "table", "shifted")
+    check_rounding("timm's Swin", config)
 
 
 # -- shared by Swin and Swin v2 ----------------------------------------------------------------------------------------
@@ -106,10 +113,35 @@ def shared_rows(config: Any) -> list[Row]:
     return rows + (linear("head.fc", "head") if config.num_classes else [])
 
 
-def check(whose: str, config: Any, positions: str) -> None:
-    """Raise `Unsupported` for a model that the format cannot represent."""
-    needed = {"attention": requires_softmax(config), "positions": (positions, config.positions == positions)}
+def check(whose: str, config: Any, positions: str, padding: str) -> None:
+    """Raise `Unsupported` for a model that the format cannot represent; `padding` is how the format pads windows."""
+    whole = all(side % min(side, config.window_size) == 0 for grid in stage_grids(config) for side in grid)
+    needed = {
+        "attention": requires_softmax(config),
+        "positions": (positions, config.positions == positions),
+        "padding": (padding, whole or config.padding == padding),
+    }
     check_requirements(whose, config, needed)
+
+
+def stage_grids(config: Any) -> list[Pair]:
+    """Return the grid of tokens of every stage for images of the training size."""
+    return [grid_size(config.image_size, config.patch_size * 2**stage) for stage in range(len(config.layers))]
+
+
+def check_rounding(whose: str, config: Any) -> None:
+    """Raise `Unsupported` if merging an odd grid changes the windows, which are chosen for sizes rounded down.
+
+    timm and transformers' Swin v2 build a grid of 8 (15 merged in pairs) as one of 7: a window of 7, not shifted.
+    """
+    for stage, grid in enumerate(stage_grids(config)):
+        for side, pixels in zip(grid, pair(config.image_size), strict=True):
+            rounded = pixels // (config.patch_size * 2**stage)
+            if rounded < side and rounded <= config.window_size:
+                raise Unsupported(
+                    f"{whose} chooses the windows of stage {stage} for a grid side of {rounded}, but images of "
+                    f"{pixels} pixels have one of {side}; use an image size that {config.patch_size * 2**stage} divides"
+                )
 
 
 def import_fields(

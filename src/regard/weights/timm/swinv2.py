@@ -25,7 +25,7 @@ from regard.core.shapes import Tensor
 from regard.models.swinv2 import Config, SwinV2
 from regard.weights.checkpoint_formats import Classifier, load_image_folder, save_for_timm, timm_preprocessing
 from regard.weights.table import Row, linear, same, stack, view
-from regard.weights.timm.swin import check, export_fields, import_fields, shared_rows
+from regard.weights.timm.swin import check, check_rounding, export_fields, import_fields, shared_rows
 
 PLAIN = re.compile(
     r"swinv2_(?:tiny|small|base|large)_window(?:(?P<before>\d+)to)?(?P<window>\d+)_(?:\d+to)?(?P<image>\d+)"
@@ -34,7 +34,7 @@ PLAIN = re.compile(
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check("timm's Swin v2", config, "continuous")
+    _check(config)
     rows = shared_rows(config)
     for stage, heads in enumerate(config.heads):
         there, here = f"layers.{stage}.blocks.{{}}.attn", f"stages.{stage}.blocks.{{}}.mix"
@@ -64,7 +64,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json: an architecture of timm and its arguments."""
-    check("timm's Swin v2", config, "continuous")
+    _check(config)
     before = {"pretrained_window_sizes": list(config.pretrained_window_sizes or [0] * len(config.layers))}
     return export_fields(config, "swinv2_tiny_window8_256", before)
 
@@ -77,3 +77,8 @@ def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
 def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
     """Write a folder for timm, atomically; of a classifier, with labels and preprocessing."""
     save_for_timm(folder, what, SwinV2, export_config, table)
+
+
+def _check(config: Config) -> None:
+    check("timm's Swin v2", config, "continuous", "shifted")
+    check_rounding("timm's Swin v2", config)
