@@ -58,17 +58,16 @@ def regard_step(case: str, device: str) -> Step:
     from regard.core.spec import build_part
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.data.augment.batch_mixing import mix_batch
-    from regard.data.augment.sampling import draw_seed
     from regard.modalities.image import normalize
 
-    rng = torch.Generator().manual_seed(0)
+    generators: dict[Any, torch.Generator] = {}
     blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in MIX_METHODS else []
     specs = ["random_resized_crop(min_area=0.8)", "flip", "randaugment"] if case == "cifar" else [SPECS.get(case, case)]
     steps = [build_part(AUGMENTATIONS, spec, "augmentation") for spec in specs if spec not in MIX_METHODS]
     mixing = [build_part(MIX_METHODS, name, "blend") for name in blends]
 
     def step(pixels: Any, labels: Any) -> Any:
-        generator = torch.Generator(pixels.device).manual_seed(draw_seed(rng))
+        generator = generators.setdefault(pixels.device, torch.Generator(pixels.device))
         for one in steps:
             pixels = one(pixels, generator)
         if not mixing:

@@ -1,6 +1,7 @@
 """Models that read images: counted as torch counts, as the allocator finds, as papers and lectures say."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -40,6 +41,12 @@ def case(word):
     return resolve_config(*parse_model_name("vit:b16" if word == "hybrid" else word), [*settings, *more]), shape
 
 
+@cache
+def update(word):
+    """The cost of one update, for all tests that ask about it."""
+    return training_step(*case(word), ExecutionPlan("float32", is_cpu=True))
+
+
 @pytest.mark.parametrize("word", WORDS)
 def test_forward_as_torch_counts_it(word):
     config, shape = case(word)
@@ -51,10 +58,8 @@ def test_forward_as_torch_counts_it(word):
 
 @pytest.mark.parametrize("word", [word for word in WORDS if not word.startswith("mvit")])  # see the test after this
 def test_training_as_torch_counts_it(word):
-    config, shape = case(word)
-    found = training_step(config, shape, ExecutionPlan("float32", is_cpu=True))
-    counted = Real(config, shape, ExecutionPlan("float32")).operations()
-    assert found.operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
+    counted = Real(*case(word), ExecutionPlan("float32")).operations()
+    assert update(word).operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
 
 
 def test_gradients_of_a_convolution_in_groups_are_as_many_of_smaller_ones():
@@ -91,12 +96,8 @@ def test_windows_are_one_kernel_on_a_gpu_and_as_much_work():
 
 @pytest.mark.parametrize("word", WORDS)
 def test_peak_memory_is_what_a_real_update_allocates(word):
-    config, shape = case(word)
-    found, measured = (
-        training_step(config, shape, ExecutionPlan("float32", is_cpu=True)),
-        Real(config, shape, ExecutionPlan("float32")).peak(),
-    )
-    assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)
+    measured = Real(*case(word), ExecutionPlan("float32")).peak()
+    assert sum(update(word).peak.values()) == pytest.approx(measured, rel=0.15)
 
 
 # Parameters in millions and multiply-adds in thousands of millions, as the papers have them (quoted, not looked up
@@ -117,7 +118,12 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("word", PUBLISHED)
+SECOND_SIZES = ("resnet-18", "resnet-34", "vit-l16", "swin-s", "mvit-s", "cct-14-7x2")
+
+
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=pytest.mark.long) if word in SECOND_SIZES else word for word in PUBLISHED]
+)
 def test_parameters_and_multiply_adds_are_those_published(word):
     found = forward_pass(resolve_config(*parse_model_name(word), []), InputShape(batch=1), ExecutionPlan())
     parameters, work = PUBLISHED[word]
@@ -156,7 +162,7 @@ def test_tokens_of_convolutions_are_counted_by_their_stride():
     assert rows[0] == ("tokens", f"{8 * 12}")
 
 
-@pytest.mark.parametrize("image", [(224, 224), (448, 224), (200, 310)])
+@pytest.mark.parametrize("image", [(224, 224), pytest.param((448, 224), marks=pytest.mark.long), (200, 310)])
 def test_windows_hold_m2_y_x_entries_a_head_and_layer(image):
     config, batch = resolve_config("swin", "t", []), 2
     found = forward_pass(config, InputShape(batch=batch, image=image), ExecutionPlan()).maps

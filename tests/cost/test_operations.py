@@ -41,7 +41,7 @@ def test_forward_as_torch_counts_it(word):
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 @pytest.mark.parametrize("word", MODELS)
 def test_training_as_torch_counts_it(word, precision):
     settings, shape = MODELS[word]

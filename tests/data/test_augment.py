@@ -16,7 +16,7 @@ from regard.data.augment.mixup import Mixup, sample_beta
 from regard.data.augment.random_crop import RandomCrop
 from regard.data.augment.random_erasing import RandomErasing
 from regard.data.augment.random_resized_crop import RandomResizedCrop
-from regard.data.augment.sampling import box_mask, draw_seed, random_boxes
+from regard.data.augment.sampling import box_mask, random_boxes
 from regard.data.augment.warp import affine_matrices, warp_images
 
 
@@ -67,13 +67,6 @@ def test_each_image_is_augmented_independently(name):
     assert len(after.flatten(1).unique(dim=0)) >= 2
     if name not in ("flip",):
         assert len(after.flatten(1).unique(dim=0)) > 8
-
-
-def test_draw_seed_takes_one_number_from_the_generator():
-    rng, twin = dice(3), dice(3)
-    seed = draw_seed(rng)
-    assert int(torch.randint(2**62, (), generator=twin)) == seed == draw_seed(dice(3))
-    assert torch.equal(rng.get_state(), twin.get_state())
 
 
 def test_an_unknown_augmentation_offers_the_nearest():

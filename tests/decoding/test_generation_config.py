@@ -64,3 +64,28 @@ def test_all_text_predictors_share_it_and_refuse_with_a_reason():
         (name,) = options
         with pytest.raises(Unsupported, match=f"{name} is for models that"):
             cls.make_options(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": 3}, r"beam_size must be a multiple of groups \(3\), got 4"),
+        ({"top_k": 5}, "top_k is for sampling; add `sample`, or leave it out"),
+        ({"seed": 0}, "seed is for sampling"),
+        ({"diversity": 0.5}, "diversity needs `groups` of beams; leave it out"),
+        ({"beam_size": 1, "length_penalty": 1.0}, "length_penalty needs beam search"),
+        ({"sample": True, "beam_size": 2}, "beam_size is for beam search, not for sampling"),
+        ({"sample": True, "length_penalty": 2.0}, "length_penalty is for beam search, not for sampling"),
+    ],
+    ids=str,
+)
+def test_an_option_that_was_given_and_has_no_effect_is_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        GenerationConfig(**options).refuse_unused(options)
+
+
+def test_options_that_have_an_effect_are_accepted():
+    for options in ({}, {"beam_size": 6, "groups": 3, "diversity": 1.0}, {"sample": True, "top_k": 5, "seed": 1}):
+        GenerationConfig(**options).refuse_unused(options)
+    for options in ({"temperature": 0.5, "seed": 3}, {"beam_size": 3, "length_penalty": 2.0}):
+        ContinuationConfig(**options).refuse_unused(options)

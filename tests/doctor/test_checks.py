@@ -68,8 +68,16 @@ IMAGES = {  # and these read images: examined below
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in UNLIKE.keys() | IMAGES.keys()])
-@pytest.mark.parametrize("tied", [False, True], ids=["apart", "tied"])
+TEXT = [name for name in MODELS if name not in UNLIKE.keys() | IMAGES.keys()]
+APART = ("transformer", "gpt", "bert", "rnnsearch")  # of the others by default with tied embeddings only
+CASES = [
+    pytest.param(name, tied, marks=() if tied or name in APART else pytest.mark.long, id=f"{name}-{kind}")
+    for name in TEXT
+    for kind, tied in (("apart", False), ("tied", True))
+]
+
+
+@pytest.mark.parametrize(("name", "tied"), CASES)
 def test_every_model_of_the_table_is_sound(name, tied):
     settings = {"readout": None} if name in ("seq2seq", "rnnsearch") else {}
     absent = {"empty"}

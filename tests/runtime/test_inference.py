@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -220,7 +217,7 @@ def test_weight_format():
     assert inference.weight_format(inference.quantize_int8(model)) == "int8"
 
 
-def test_compiled_steps_are_the_eager_ones_in_the_same_memory():
+def test_compiled_steps_are_the_eager_ones_in_the_same_memory(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on.
 
     A CUDA graph reads and writes the memory it was captured with, so a compiled step must leave its results where the
@@ -259,7 +256,7 @@ for parts in ({}, modern):
             model.step(tokens, state)
         assert len(maps) == 2
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_what_has_no_static_shapes_is_not_compiled():

@@ -122,7 +122,7 @@ def test_run_prints_the_boxes_of_pictures(home):
     done = regard_at(home, "run", "runs/toy", *files, "--json")
     assert done.status == 0, done.err
     rows = [json.loads(line) for line in done.lines]
-    assert [row.pop("input") for row in rows] == files
+    assert [(row.pop("number"), row.pop("input")) for row in rows] == [*enumerate(files, 1)]
     found = [Boxes.from_json(row) for row in rows]
     overlaps = [boxes.boxes[0].iou(box) for boxes, box in zip(found, truth(home), strict=True)]
     assert np.mean(overlaps) > 0.6

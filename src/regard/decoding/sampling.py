@@ -23,11 +23,10 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.decoding.seed import validate_seed
 
 NEG_INF = float("-inf")
 MIN_VALUE = 1e-30  # a smaller temperature or top_p would be 0 in float32
-
-MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1  # seeds that torch takes
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,6 @@ class Sampler:
         if self.min_p:
             p = p.masked_fill(p < self.min_p * p.amax(-1, keepdim=True), 0.0)
             yield "min_p", p
-
-
-def validate_seed(seed: int) -> int:
-    """Return the seed, or raise if torch does not accept it."""
-    if not hasattr(seed, "__index__") or not MIN_SEED <= seed <= MAX_SEED:
-        raise BadInput(f"the seed must be a whole number of at most 64 bits, got {seed}")
-    return seed
 
 
 def uniform_numbers(seeds: Sequence[int], steps: int, num_samples: int) -> Float[Tensor, "T B K"]:

@@ -21,8 +21,8 @@ def there(name):
     return True
 
 
-digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are not there")
-an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is not there")
+digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are missing: set REGARD_DATA")
+an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is missing: set REGARD_DATA")
 FEW = SpokenDigits(train_strings=40, eval_strings=30, batch_size=8)
 
 

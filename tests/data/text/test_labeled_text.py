@@ -173,7 +173,7 @@ def test_a_label_that_training_lacks_is_refused(tmp_path, text):
         LabeledText(str(tmp_path)).load("val", text)
 
 
-@pytest.mark.skipif(not here("text_classification"), reason="the data are not here")
+@pytest.mark.skipif(not here("text_classification"), reason="data are missing: set REGARD_DATA")
 def test_known_datasets_have_their_published_sizes():
     sizes = {"sst2": (6920, 872, 1821), "trec6": (5452 - 546, 546, 500), "mr": (8529, 1067, 1066)}
     for name, expected in sizes.items():
@@ -225,7 +225,7 @@ def test_a_file_of_tags_that_cannot_be_used_is_reported(tmp_path):
         TaggedSentences(str(tmp_path / "own.txt")).labels()
 
 
-@pytest.mark.skipif(not here("conll2000"), reason="the data are not here")
+@pytest.mark.skipif(not here("conll2000"), reason="data are missing: set REGARD_DATA")
 def test_conll2000_has_its_official_sizes():
     data = TaggedSentences("conll2000", column=2)
     sizes = {part: len(data.read(part)) for part in data.splits()}
@@ -296,7 +296,7 @@ def test_an_answer_that_does_not_stand_in_the_text_is_refused(tmp_path):
         parse_babi("1 Mary is here.\n2 Is Mary here? \tyes\t1\n")
 
 
-@pytest.mark.skipif(not here("babi"), reason="the data are not here")
+@pytest.mark.skipif(not here("babi"), reason="data are missing: set REGARD_DATA")
 def test_every_answer_of_the_first_three_tasks_stands_in_its_story():
     data = QuestionAnswering("babi", (1, 2, 3), "1k")
     assert {part: len(data.read(part)) for part in data.splits()} == {"train": 2700, "val": 300, "test": 3000}

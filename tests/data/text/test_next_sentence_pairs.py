@@ -276,7 +276,7 @@ def _there(name):
         return False
 
 
-@pytest.mark.skipif(not _there("tatoeba"), reason="the data are not here")
+@pytest.mark.skipif(not _there("tatoeba"), reason="data are missing: set REGARD_DATA")
 def test_no_sentence_of_tatoeba_is_in_two_parts():
     found = get_corpus("tatoeba")
     train, val, test = ({s for (s,) in found.read(part)} for part in ("train", "val", "test"))
@@ -286,7 +286,7 @@ def test_no_sentence_of_tatoeba_is_in_two_parts():
     assert not val & test
 
 
-@pytest.mark.skipif(not _there("ptb"), reason="the data are not here")
+@pytest.mark.skipif(not _there("ptb"), reason="data are missing: set REGARD_DATA")
 def test_ptb_ends_before_the_section_that_chunks_are_tested_on():
     found = get_corpus("ptb").read("train")
     assert sum(map(len, found)) == 42_068 - 2_012

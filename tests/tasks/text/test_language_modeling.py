@@ -28,12 +28,6 @@ LINES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     place = tmp_path_factory.mktemp("text") / "lines.txt"

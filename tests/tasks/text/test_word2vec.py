@@ -17,12 +17,6 @@ from regard.training.recipe import Recipe, Train
 LINES = [f"{a} {b} {c}" for a in ("dog", "cat") for b in ("sees", "likes") for c in ("bone", "fish", "tree")]
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture
 def recipe(tmp_path):
     place = tmp_path / "lines.txt"
