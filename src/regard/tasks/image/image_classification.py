@@ -25,6 +25,7 @@ from jaxtyping import UInt8
 from torch import nn
 
 from regard.attention.capture.watch import watch
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor, pair
@@ -215,6 +216,7 @@ class ImageClassifier(Predictor):
         height, width = self.preprocess.size
         size, weight = max(1, BATCH_PIXELS // (height * width)), next(self.model.parameters())
         for begin in range(0, len(batch), size):
+            check_cancelled()
             with torch.no_grad():
                 logits = self.model(self.preprocess.batch(batch[begin : begin + size], weight))
             found += [Classes.rank(self.labels, row) for row in logits.float().softmax(-1).tolist()]
