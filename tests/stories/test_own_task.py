@@ -133,9 +133,10 @@ def test_run_prints_the_boxes_of_pictures(home):
 def test_run_draws_the_boxes_over_the_picture(home):
     done = regard_at(home, "run", "runs/toy", "0.png", "--out", "boxes.png")
     assert done.status == 0, done.err
-    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json").out)
+    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json", "--out", "again.png").out)
     (box,) = (Box(**each) for each in row["boxes"])
-    assert has_frame(home / "boxes.png", box)
+    for name in ("boxes.png", "again.png"):
+        assert has_frame(home / name, box)
 
 
 def has_frame(file, box):

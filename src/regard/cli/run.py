@@ -78,16 +78,18 @@ def run(
     options = make_options(type(found), values)
     predictor = prepare_predictor(found, device)
 
-    def show(result: Result) -> list[str]:
-        if out is not None and result.output is not None:
+    def draw(result: Result) -> None:
+        if out is not None:
             print_status(f"drawn: {_draw(result.value, result.output, result.item.name, out)}")
+
+    def show(result: Result) -> list[str]:
         if result.output is None:
             return []
         name = "" if len(arguments) == 1 else f"{result.item.name}\t"
         return [f"{name}{line}" for line in str(result.output).split("\n")]
 
     items = argument_items(predictor, arguments) if from_ is None else _json_items(predictor, from_)
-    return BatchRunner.of(predictor, options).run(items, show, as_json)
+    return BatchRunner.of(predictor, options).run(items, show, as_json, also=draw)
 
 
 def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
