@@ -602,12 +602,25 @@ def test_a_damaged_shard_is_detected(ranks, tmp_path, damage):
         read_weights(path)
 
 
-def test_a_missing_shard_is_detected_even_if_the_manifest_does_not_list_it(ranks, tmp_path):
-    shutil.copytree(ranks / "two" / "step-00000004", path := tmp_path / "step-00000004")
+def without_second_shard(source, path):
+    """Copy a checkpoint without one of its files, and without that file in its manifest."""
+    shutil.copytree(source / "step-00000004", path)
     manifest = read_manifest(path)
     (second,) = (name for name in manifest["files"] if name.startswith("model/shard-00002-"))
     del manifest["files"][second]
     (path / "manifest.json").write_bytes(seal_manifest(manifest))
+    return path
+
+
+def test_a_missing_shard_is_detected_even_if_the_manifest_does_not_list_it(ranks, tmp_path):
+    path = without_second_shard(ranks / "two", tmp_path / "step-00000004")
+    with pytest.raises(BadInput, match=r"its model lacks \['count'\]"):  # of which the second process had all
+        restore_checkpoint(path, zeros(checkpoint_ranks.values()), ALONE)
+
+
+@pytest.mark.long
+def test_missing_numbers_are_detected_where_every_tensor_is_there(four, tmp_path):
+    path = without_second_shard(four / "four1", tmp_path / "step-00000004")
     with pytest.raises(BadInput, match=r"has 3 of the 5 numbers of a\.bias"):
         restore_checkpoint(path, zeros(checkpoint_ranks.values()), ALONE)
     with pytest.raises(BadInput, match=r"has 3 of the 5 numbers of a\.bias"):
