@@ -29,13 +29,13 @@ from regard.tasks.text.translation import Translator
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_one_clear_line(options, message):
+def test_invalid_generation_config_is_refused(options, message):
     with pytest.raises(BadInput, match=message) as caught:
         GenerationConfig(**options)
     assert "\n" not in str(caught.value)
 
 
-def test_sampling_is_asked_for_and_temperature_0_is_greedy():
+def test_temperature_0_is_greedy():
     assert not GenerationConfig(temperature=0.5).is_random
     assert GenerationConfig(sample=True).is_random
     assert GenerationConfig(sample=True, num_candidates=9).num_candidates == 9
@@ -53,7 +53,7 @@ def test_a_language_model_samples_unless_it_searches():
         ContinuationConfig(beam_size=2, top_k=3)
 
 
-def test_all_text_predictors_share_it_and_refuse_with_a_reason():
+def test_text_predictors_share_generation_config():
     for cls in (Translator, TextToTextGenerator, Pronouncer, TextGenerator):
         assert issubclass(cls.options, GenerationConfig)
     for cls, options in (

@@ -15,7 +15,7 @@ from tests.stories.own_task import FOLDER, imported
 
 from .blocks import FENCE, ROOT, blocks
 
-PAGE = ROOT / "docs" / "how" / "task.md"
+PAGE = ROOT / "docs" / "method" / "task.md"
 PLUGIN = {"REGARD_PLUGINS": "toy_detector.py"}
 
 
@@ -32,7 +32,7 @@ def warm(tmp_path_factory):
     commands.close()
 
 
-def test_the_page_shows_the_file_of_the_story():
+def test_page_shows_the_story_file():
     (block,) = [block for block in blocks(PAGE, "python") if block.mark == "file: toy_detector.py"]
     assert block.code == (FOLDER / "toy_detector.py").read_text(encoding="utf-8")
 

@@ -53,7 +53,7 @@ def check(chunk, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [None, 1, 4, 21, 100])
-def test_value_and_gradient_are_those_of_the_plain_form(chunk, smoothing):
+def test_value_and_gradient_equal_the_plain_form(chunk, smoothing):
     check(chunk, smoothing)
 
 

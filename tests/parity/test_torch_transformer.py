@@ -115,15 +115,15 @@ def test_twenty_training_steps_equal_those_of_torch(norm):
     losses = {}
     for name, model, run in (("theirs", theirs, run_theirs), ("ours", ours, run_ours)):
         parameters = [p for n, p in model.named_parameters() if not n.startswith(("embed", "head"))]
-        optimiser = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.01)
+        optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.01)
         losses[name] = []
         for step in range(20):
             source, target, lengths, wanted = data[step % 4]
             loss = (run(model, source, target, lengths) - wanted).square().mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
+            optimizer.step()
             losses[name].append(loss.item())
     assert losses["theirs"][-1] < 0.9 * losses["theirs"][0]  # it does learn
     torch.testing.assert_close(losses["ours"], losses["theirs"], rtol=1e-8, atol=1e-8)

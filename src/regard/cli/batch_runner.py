@@ -82,13 +82,24 @@ class BatchRunner:
         return made
 
     def run(
-        self, batches: Iterable[list[Item]], show: Show, as_json: bool = False, out: OutputFile | None = None
+        self,
+        batches: Iterable[list[Item]],
+        show: Show,
+        as_json: bool = False,
+        out: OutputFile | None = None,
+        also: Callable[[Result], None] = lambda result: None,
     ) -> int:
-        """Print the outputs of all batches, each batch when it is done, and return the exit status."""
+        """Print the outputs of all batches, each batch when it is done, and return the exit status.
+
+        `also` is called with every result that has an output, whatever is printed.
+        """
         out = out or OutputFile(None)
         for batch in batches:
             results = self.results(batch)
             out.write(line for each in results for line in ([each.to_json()] if as_json else show(each)))
+            for each in results:
+                if each.output is not None:
+                    also(each)
         return self.finish()
 
     def finish(self) -> int:

@@ -45,7 +45,7 @@ def cost(
         str | None,
         typer.Option(help="dtype of matrix products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU"),
     ] = None,
-    optimiser: Annotated[str, typer.Option(help="adamw, muon, adafactor or sgd, as a spec.")] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="adamw, muon, adafactor or sgd, as a spec.")] = "adamw",
     accumulate: Annotated[int, typer.Option(help="Gradient accumulation: passes per update.")] = 1,
     beam_size: Annotated[int, typer.Option(help="Beams per sequence, with --decode.")] = 1,
     tokens: Annotated[
@@ -108,7 +108,7 @@ def cost(
             tensor_parallel=tensor_parallel,
             recompute=recompute,
             precision=precision or ("float32" if where.is_cpu else "bfloat16"),
-            optimiser=optimiser,
+            optimizer=optimizer,
             accumulate=accumulate,
             beam_size=beam_size,
             tokens=every,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json, make_options
-from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Item, Result
@@ -72,22 +72,29 @@ def run(
     if "--help" in words or "-h" in words:
         print(describe_options(model, found))
         return 0
-    arguments, values = parse_options(type(found), words)
+    try:
+        arguments, values = parse_options(type(found), words)
+    except RegardError as error:
+        raise typer.BadParameter(str(error)) from None
     if arguments and from_ is not None:
-        raise BadInput("Give inputs or --from, not both.")
+        raise typer.BadParameter("give inputs or --from, not both")
+    if not arguments and from_ is None:
+        raise typer.BadParameter("there is no input; give texts or files, or --from FILE")
     options = make_options(type(found), values)
     predictor = prepare_predictor(found, device)
 
-    def show(result: Result) -> list[str]:
-        if out is not None and result.output is not None:
+    def draw(result: Result) -> None:
+        if out is not None:
             print_status(f"drawn: {_draw(result.value, result.output, result.item.name, out)}")
+
+    def show(result: Result) -> list[str]:
         if result.output is None:
             return []
         name = "" if len(arguments) == 1 else f"{result.item.name}\t"
         return [f"{name}{line}" for line in str(result.output).split("\n")]
 
     items = argument_items(predictor, arguments) if from_ is None else _json_items(predictor, from_)
-    return BatchRunner.of(predictor, options).run(items, show, as_json)
+    return BatchRunner.of(predictor, options).run(items, show, as_json, also=draw)
 
 
 def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -50,15 +50,18 @@ def transcribe(
     recognizer = prepare_predictor(load_transcriber(model), device)
     options = make_options(type(recognizer), {"beam_size": beam_size})
     runner = BatchRunner.of(recognizer, options, "transcribe", "give a shorter recording or fewer beams")
-    return runner.run(argument_items(recognizer, [str(file) for file in files]), _show, as_json)
+    return runner.run(argument_items(recognizer, [str(file) for file in files]), _show, as_json, also=_say_silent)
 
 
 def _show(result: Result) -> list[str]:
+    return [str(result.output or "")]
+
+
+def _say_silent(result: Result) -> None:
     from regard.cli import print_status
 
-    if result.output is not None and not result.output.text:
+    if not result.output.text:
         print_status(f"{result.item.name}: no speech recognised")
-    return [str(result.output or "")]
 
 
 def load_transcriber(name: str) -> SpeechRecognizerBase:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.core.cancellation import check_cancelled
 from regard.core.decodable import Decodable
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
@@ -36,10 +37,10 @@ class Hypothesis:
 class SearchLoop:
     """A search: `run` it, or iterate over it.
 
-    `how` holds the settings that are Python numbers and so become part of a captured step.
+    `settings` are Python numbers, which become constants of a captured step.
     """
 
-    how: Any = ()
+    settings: Any = ()
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class SearchLoop:
             self.observer.on_start(self)
         replay: Callable[[], None] | None = None
         for t in range(self.last):
+            check_cancelled()
             with torch.inference_mode():  # not around the yield: the caller is not in inference mode
                 if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
                     replay = replay if self.drop_finished() else None
@@ -125,9 +127,9 @@ class SearchLoop:
         """Set all logits to -inf but the token that the forced prefix demands at this time."""
         if self.forced is None:
             return logits
-        word = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
-        every = torch.arange(logits.shape[-1], device=logits.device)
-        return logits.masked_fill((word >= 0) & (every != word), NEG_INF)
+        forced = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
+        vocabulary = torch.arange(logits.shape[-1], device=logits.device)
+        return logits.masked_fill((forced >= 0) & (vocabulary != forced), NEG_INF)
 
     def advance(self) -> None:
         """Take one step; persistent tensors are written in place, so that it can be replayed."""
@@ -152,10 +154,10 @@ def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: i
     if prefix is None:
         return None
     if len(prefix) != batch:
-        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; give one for each (it may be empty)")
+        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; pass one per input (it may be empty)")
     table = torch.full((batch, last), -1)
-    for row, words in enumerate(prefix):
-        if len(words) > last:
-            raise RegardError(f"a forced prefix has {len(words)} tokens, but max_length is {last}")
-        table[row, : len(words)] = torch.tensor(list(words), dtype=torch.long)
+    for row, tokens in enumerate(prefix):
+        if len(tokens) > last:
+            raise RegardError(f"a forced prefix has {len(tokens)} tokens, but max_length is {last}")
+        table[row, : len(tokens)] = torch.tensor(list(tokens), dtype=torch.long)
     return table.to(device)

@@ -22,7 +22,7 @@ def test_tokens_are_joined_into_running_text():
 
 
 @needs_sacremoses
-def test_the_published_number_of_reference_tokens_comes_out():
+def test_reference_token_count_equals_the_published_one():
     try:
         data_dir.find_dataset("multi30k")
     except BadInput:

@@ -272,7 +272,7 @@ class TextGenerator(Predictor):
         """The finished texts of each prompt."""
         found: list[list[Candidate]] = [[] for _ in range(rows)]
         for draft in drafts:
-            words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.words
+            words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.full_text
             steps = len(draft.tokens) + (draft.finish_reason == "end")
             found[draft.row].append(
                 Candidate(words, draft.total / max(1, steps), draft.finish_reason, tuple(draft.tokens))
