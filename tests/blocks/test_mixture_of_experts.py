@@ -250,7 +250,7 @@ for how, values in found.items():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=lambda said: f"{how}: {said}")
 print("equal")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout == "equal\n", done.stderr[-3000:]
 
 

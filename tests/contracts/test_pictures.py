@@ -133,7 +133,7 @@ for name, settings in {SHALLOW}.items():
 
 def test_all_compile_as_one_graph_to_the_same():
     """In one process of its own: annotations are checked in this one, which dynamo cannot trace."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -208,7 +208,7 @@ for a, b in zip(gradients(run, nested), expected, strict=True):
 
 
 def compiled(**settings):
-    subprocess.run([sys.executable, "-c", CODE.format(**settings)], check=True)
+    subprocess.run([sys.executable, "-c", CODE.format(**settings)], check=True, timeout=600)
 
 
 @pytest.mark.parametrize("half", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -200,7 +200,7 @@ for head in ("pretraining", "classes(3)", None):
         graphs = counter.frame_count if n == 6 else graphs
     assert counter.frame_count == graphs, "a new shape was compiled anew"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 @pytest.mark.parametrize(

@@ -110,4 +110,4 @@ run = torch.compile(model, backend="aot_eager", fullgraph=True)
 for a, b in zip(run(*moves), model(*moves), strict=True):
     torch.testing.assert_close(a, b)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)

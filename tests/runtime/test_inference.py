@@ -259,7 +259,7 @@ for parts in ({}, modern):
             model.step(tokens, state)
         assert len(maps) == 2
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 def test_what_has_no_static_shapes_is_not_compiled():

@@ -65,7 +65,10 @@ print([hashlib.sha256(Tokenizer.train(lines, k, 300)._tokenizer.to_str().encode(
 
 def test_training_is_the_same_in_every_process():
     command = [sys.executable, "-c", TRAIN_ALL]  # another process each time: hash tables are seeded when it starts
-    told = [subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True) for _ in range(3)]
+    told = [
+        subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True, timeout=600)
+        for _ in range(3)
+    ]
     assert told[0].stdout == told[1].stdout == told[2].stdout
 
 
