@@ -79,7 +79,7 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     model = {"regard": regard_model, "torch.nn.Transformer": torch_model}[name](size).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     parameters = sum(p.numel() for p in model.parameters())
 
     def loss(source: Any, target: Any, lengths: Any, wanted: Any) -> Any:
@@ -109,8 +109,8 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device == "cuda"):
                 value = run(*inputs)
             value.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         last = float(value)  # waits for the device
         seconds = time.perf_counter() - began
         found = {"seconds": seconds, "tokens": int(inputs[2].sum()) * steps, "loss": last, "parameters": parameters}

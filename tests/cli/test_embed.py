@@ -43,7 +43,7 @@ def piped(monkeypatch, tmp_path, content):
 def test_vectors_come_as_json(folder, capsys):
     assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["text"] for row in found] == LINES[:2]
+    assert [row["input"] for row in found] == LINES[:2]
     torch.testing.assert_close(torch.tensor([row["vector"] for row in found]), small()(LINES[:2]), atol=1e-5, rtol=0)
 
 
@@ -110,7 +110,7 @@ def test_hidden_words_are_guessed(filler, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["embed", " ", "--model", "E"], "line 1 is empty"),
+        (["embed", " ", "--model", "E"], "line 1: the sentence is empty"),
         (["embed", "word " * 50, "--model", "E"], "this model reads 32"),
         (["embed", "a", "--out", "x.txt", "--model", "E"], "end the name in .npy"),
         (["embed", "word " * 50, "--model", "E", "--device", "cpu"], "--split on the command line"),
@@ -122,7 +122,7 @@ def test_hidden_words_are_guessed(filler, capsys):
         (["search", "a\udcff", "x", "--model", "E"], "the query is not UTF-8"),
         (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
         (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
-        (["fill", "[MASK]", "--model", "E"], "does not guess words"),
+        (["fill", "[MASK]", "--model", "E"], "does not predict masked words"),
         (["see", "a cat", "--model", "E", "--to", "de"], "translates nothing"),
         (["see", "a cat", "--model", "E", "--view", "cross"], "nothing to show for --view cross"),
         (["see", "a cat", "--model", "E", "--layer", "7"], "there is no layer 7"),

@@ -75,7 +75,7 @@ def test_json_says_when(folder, sounds, capsys):
     assert call("transcribe", sounds / "a.wav", "--model", folder, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["text"] == "low high"
-    assert found["file"].endswith("a.wav")
+    assert found["input"].endswith("a.wav")
     assert [word["word"] for word in found["words"]] == ["low", "high"]
     assert found["words"][0]["start"] < found["words"][1]["start"]
     assert found["score"] <= 0
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_sound_costs_its_own_line_alone(folder, sounds, capsys
     assert "Traceback" not in err
     assert call("transcribe", *files, "--model", folder, "--json") == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["file"] for row in rows] == [str(file) for file in files]
+    assert [row["input"] for row in rows] == [str(file) for file in files]
     assert [f"regard: {row['error']}" for row in rows[:2]] == err.splitlines()
     assert "error" not in rows[2]
 
@@ -101,7 +101,7 @@ def test_silence_is_no_error_and_says_nothing(folder, listener, sounds, tmp_path
         assert call("transcribe", sounds / "silence.wav", "--model", model) == 0
         out, err = capsys.readouterr()
         assert out == "\n"
-        assert "silence.wav: nothing is heard in it" in err
+        assert "silence.wav: no speech recognised" in err
         drawn = "-o", tmp_path / "silence.png", "-o", tmp_path / "silence.html"
         assert call("see", sounds / "silence.wav", "--model", model, *drawn) == 0
         assert capsys.readouterr().out.startswith("\n")

@@ -122,7 +122,7 @@ def test_run_prints_the_boxes_of_pictures(home):
     done = regard_at(home, "run", "runs/toy", *files, "--json")
     assert done.status == 0, done.err
     rows = [json.loads(line) for line in done.lines]
-    assert [row.pop("input") for row in rows] == files
+    assert [(row.pop("number"), row.pop("input")) for row in rows] == [*enumerate(files, 1)]
     found = [Boxes.from_json(row) for row in rows]
     overlaps = [boxes.boxes[0].iou(box) for boxes, box in zip(found, truth(home), strict=True)]
     assert np.mean(overlaps) > 0.6
@@ -133,9 +133,10 @@ def test_run_prints_the_boxes_of_pictures(home):
 def test_run_draws_the_boxes_over_the_picture(home):
     done = regard_at(home, "run", "runs/toy", "0.png", "--out", "boxes.png")
     assert done.status == 0, done.err
-    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json").out)
+    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json", "--out", "again.png").out)
     (box,) = (Box(**each) for each in row["boxes"])
-    assert has_frame(home / "boxes.png", box)
+    for name in ("boxes.png", "again.png"):
+        assert has_frame(home / name, box)
 
 
 def has_frame(file, box):

@@ -88,7 +88,7 @@ def test_a_folder_of_odd_files_is_gone_through_to_its_end(model, tmp_path, warm)
     kinds = written(tmp_path)
     done = warm("classify", tmp_path, "--model", model, "--json")
     rows = [json.loads(line) for line in done.lines]
-    assert {row["file"].rpartition("/")[2]: "label" in row for row in rows} == kinds
+    assert {row["input"].rpartition("/")[2]: "label" in row for row in rows} == kinds
     knows, *named, count = done.complaints
     assert done.status == 1
     assert KNOWS in knows
@@ -129,7 +129,7 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
     for words, said in (
         (["see", "photo.png", "--model", translator_folder], "is an image, and"),
         (["see", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
-        (["classify", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
+        (["classify", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),
     ):

@@ -20,15 +20,17 @@ _EDITS = ("substitutions", "insertions", "deletions")
 
 def evaluate(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a saved model (then say --data).")
+        Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a saved model (then --data is needed).")
     ],
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Data: multi30k, tinyshakespeare, a folder.", show_default="the run's own"),
+        typer.Option(
+            metavar="NAME", help="Dataset: multi30k, tinyshakespeare, a folder.", show_default="the run's own"
+        ),
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="A part of the data; may be repeated.", show_default="every test part"),
+        typer.Option(metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"),
     ] = None,
     from_: Annotated[
         str | None,
@@ -38,31 +40,34 @@ def evaluate(
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to, where --data has several.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only the first so many sentences (rows of text) of a part.")
+        int | None, typer.Option(metavar="N", min=1, help="Use only the first N examples of a split.")
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Of a language model: predict N tokens of a row at a time, each from at least the context less N.",
+            help="For a language model: slide the context by N tokens, so that a token sees all but N of it.",
             show_default="whole rows",
         ),
     ] = None,
     weights: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a run: final, best, last, ema, average or a checkpoint's name.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Weights of a run: final, best, last, ema, average, or the name of a checkpoint."
+        ),
     ] = "final",
     beam_size: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=256, help="Beams to search with.", show_default="the recipe's")
+        int | None, typer.Option(metavar="N", min=1, max=256, help="Beams of beam search.", show_default="the recipe's")
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto: the GPU where there is one.")
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
     ] = "auto",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results to this JSON file.")
     ] = None,
 ) -> int:
-    """Measure a model: loss, perplexity, bits per byte, accuracy, BLEU and chrF with their signatures, error rates.
+    """Evaluate a model: loss, perplexity, bits per byte, accuracy, BLEU and chrF with their signatures, error rates.
 
     \b
       regard eval runs/transformer_multi30k

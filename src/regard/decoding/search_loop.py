@@ -36,10 +36,10 @@ class Hypothesis:
 class SearchLoop:
     """A search: `run` it, or iterate over it.
 
-    `how` holds the settings that are Python numbers and so become part of a captured step.
+    `settings` are Python numbers, which become constants of a captured step.
     """
 
-    how: Any = ()
+    settings: Any = ()
 
     def __init__(
         self,
@@ -125,9 +125,9 @@ class SearchLoop:
         """Set all logits to -inf but the token that the forced prefix demands at this time."""
         if self.forced is None:
             return logits
-        word = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
-        every = torch.arange(logits.shape[-1], device=logits.device)
-        return logits.masked_fill((word >= 0) & (every != word), NEG_INF)
+        forced = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
+        vocabulary = torch.arange(logits.shape[-1], device=logits.device)
+        return logits.masked_fill((forced >= 0) & (vocabulary != forced), NEG_INF)
 
     def advance(self) -> None:
         """Take one step; persistent tensors are written in place, so that it can be replayed."""
@@ -152,10 +152,10 @@ def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: i
     if prefix is None:
         return None
     if len(prefix) != batch:
-        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; give one for each (it may be empty)")
+        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; pass one per input (it may be empty)")
     table = torch.full((batch, last), -1)
-    for row, words in enumerate(prefix):
-        if len(words) > last:
-            raise RegardError(f"a forced prefix has {len(words)} tokens, but max_length is {last}")
-        table[row, : len(words)] = torch.tensor(list(words), dtype=torch.long)
+    for row, tokens in enumerate(prefix):
+        if len(tokens) > last:
+            raise RegardError(f"a forced prefix has {len(tokens)} tokens, but max_length is {last}")
+        table[row, : len(tokens)] = torch.tensor(list(tokens), dtype=torch.long)
     return table.to(device)

@@ -110,15 +110,15 @@ def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _Probe(x)
-    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=LBFGS_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=LBFGS_STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y) + decay * model.map.weight.square().sum()
         loss.backward()
         return loss
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     with torch.no_grad():
         right = {split: float((model(a).argmax(-1) == b).float().mean()) for split, (a, b) in asked.items()}
     result: dict[str, Any] = {"accuracy": right["test"], "val_accuracy": right["val"], "train_accuracy": right["train"]}

@@ -98,7 +98,7 @@ def _tracer(predictor: Any) -> SearchTracer | None:
 
 def _trace_translation(predictor: Translator, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
     line = _text(given)
-    parts = predictor._parts([line], 1)[0]
+    parts = predictor._parts([line], [1])[0]
     if not parts:
         raise BadInput("an empty line has nothing to search for")
     if len(parts) > 1 or len(parts[0]) > MAX_SOURCE_TOKENS:

@@ -73,9 +73,9 @@ class Audio(Input):
         for word in arguments:
             if is_path(word) and Path(word).is_dir():
                 files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in SUFFIXES)
-                if not files:
-                    raise BadInput(f"Folder {word} contains no audio files ({', '.join(SUFFIXES)}).")
                 yield from (Source(str(file), file) for file in files)
+                if not files:
+                    yield Source(word, None, f"there are no audio files in {word} ({', '.join(SUFFIXES)})")
             else:
                 yield Source(word, Path(word))
 

@@ -28,10 +28,12 @@ NO_LIMITS = Limits()
 
 
 class Source(NamedTuple):
-    """One item of the command line before it is read: a name for messages, and what `Input.read` takes."""
+    """One item of the command line before it is read: a name for messages, what `Input.read` takes, and what is wrong
+    with it where it cannot be read."""
 
     name: str
     value: Any
+    problem: str = ""
 
 
 class Input:

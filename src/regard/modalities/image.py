@@ -71,9 +71,9 @@ class Image(Input):
         for word in arguments:
             if is_path(word) and Path(word).is_dir():
                 files = list_image_files(Path(word))
-                if not files:
-                    raise BadInput(f"Folder {word} contains no image files.")
                 yield from (Source(str(file), file) for file in files)
+                if not files:
+                    yield Source(word, None, f"there are no image files in {word}")
             else:
                 yield Source(word, Path(word))
 

@@ -52,6 +52,13 @@ class Predictor:
         """Return an output for every item: a value, or a dict of values where there are several input fields."""
         raise NotImplementedError
 
+    def predict_numbered(self, batch: list[Any], options: Any, numbers: Sequence[int]) -> list[Any]:
+        """Return an output for every item of a part of a longer list; `numbers`, from 1, are their places in the list.
+
+        Override it where seeds or messages depend on the place of an item.
+        """
+        return self.predict(batch, options)
+
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return the output of one input, or a list of outputs for a list of inputs."""
         items, is_single = self.read(inputs)

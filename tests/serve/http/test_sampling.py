@@ -63,7 +63,7 @@ def test_the_command_line_draws_by_min_p(capsys):
     wild = ["--sample", "--temperature", "5", "--seed", "3"]
     assert said(*wild, "--min-p", "1") == said("--beam-size", "1") != said(*wild)
     assert main(["translate", LINE, "--to", "de", "--min-p", "0.1"]) == 2
-    assert "--min-p is about drawing; add --sample" in capsys.readouterr().err
+    assert "--min-p is for sampling; add --sample" in capsys.readouterr().err
 
 
 def test_inspect_takes_the_same_sampling_names():
