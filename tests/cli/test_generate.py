@@ -271,7 +271,7 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     for words, said in (
         (["--view", "cross"], "nothing to show for --view cross"),
         (["--view", "encoder"], "nothing to show for --view encoder"),
-        (["--to", "de"], "translates nothing"),
+        (["--to", "de"], "not a translator"),
         (["--max-new-tokens", "0", "--layer", "7"], "there are 0 to 1"),
     ):
         assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.png", *words) == 1
@@ -280,4 +280,4 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     assert "two" in (tmp_path / "a.html").read_text("utf-8")
     capsys.readouterr()
     assert call("see", "two dogs", "--to", "de", "--max-new-tokens", 5) == 1
-    assert "--max-new-tokens is for language models" in capsys.readouterr().err
+    assert "leave out --max-new-tokens" in capsys.readouterr().err

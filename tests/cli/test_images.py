@@ -214,9 +214,9 @@ def test_relevance_is_that_of_the_model_as_it_was_saved(folder, photos, tmp_path
 def test_a_page_says_what_is_only_for_pictures(folder, photos, tmp_path, capsys):
     words = ["see", photos / "a.jpg", "--model", folder, "-o", tmp_path / "a.html"]
     assert call(*words, "--view", "rollout") == 0
-    assert "holds all layers, heads and places" in capsys.readouterr().err
+    assert "A page contains all layers, heads and positions" in capsys.readouterr().err
     assert call(*words) == 0
-    assert "holds" not in capsys.readouterr().err
+    assert "A page" not in capsys.readouterr().err
     assert '"relevance":["cat","dog","bird","fish"]' in (tmp_path / "a.html").read_text("utf-8")
 
 
@@ -239,24 +239,24 @@ def test_the_views_of_one_image_differ(folder, photos, tmp_path):
 
 
 ONE_LINE = [
-    (["see", "PHOTO", "--model", "en-de"], "is an image, and en-de is a Translator, which looks at none"),
+    (["see", "PHOTO", "--model", "en-de"], "en-de, a Translator, takes text"),
     (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a TextClassifier"),
-    (["see", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
+    (["see", "Two dogs.", "--model", "MODEL"], "cannot read Two dogs.: no such file"),
     (["classify", "Two dogs.", "--model", "MODEL"], "takes images, and there is no file 'Two dogs.'"),
-    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
-    (["see", "PHOTO", "--model", "MODEL", "--words"], "is an image: leave out --words"),
-    (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "an image has class, heads, layers, rollout, relevance"),
+    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is a ImageClassifier, not a translator"),
+    (["see", "PHOTO", "--model", "MODEL", "--words"], "leave out --words"),
+    (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "it has class, heads, layers, rollout, relevance"),
     (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),
     (["see", "PHOTO", "--model", "MODEL", "--query", "24,0"], "the model sees 24 x 32 pixels"),
-    (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query is a row and a column"),
+    (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query must be a row and a column"),
     (["see", "PHOTO", "--model", "MODEL", "--layer", "2"], "there is no layer 2; there are 0 to 1"),
-    (["see", "PHOTO", "--model", "MODEL", "--head", "3"], "there is no head 3 in layer 1; there are 0 to 2"),
+    (["see", "PHOTO", "--model", "MODEL", "--head", "3"], "There is no head 3 in layer 1; there are 0 to 2"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "rollout", "--head", "1"], "--head is for --view class"),
     (["see", "PHOTO", "--model", "MODEL", "--label", "cat"], "--label is for --view relevance"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "relevance", "--label", "cap"], "did you mean 'cat'?"),
-    (["see", "PHOTOS", "--model", "MODEL"], "is a folder; give one of the images in it"),
-    (["see", "Two dogs.", "--view", "class"], "--view class is for images, and this is a text"),
-    (["see", "Two dogs.", "--query", "1,2"], "--query is for images, and this is a text"),
+    (["see", "PHOTOS", "--model", "MODEL"], "is a folder; give one of the files in it"),
+    (["see", "Two dogs.", "--view", "class"], "leave out --view class"),
+    (["see", "Two dogs.", "--query", "1,2"], "leave out --query"),
 ]
 
 

@@ -126,7 +126,7 @@ def test_seeing_a_sound_draws_its_lattice(folder, sounds, tmp_path, capsys):
 
 def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_path, capsys):
     files = tmp_path / "a.png", tmp_path / "a.html"
-    given = "--model", listener, "--translation", "low high", "-o", files[0], "-o", files[1]
+    given = "--model", listener, "--target-text", "low high", "-o", files[0], "-o", files[1]
     assert call("see", sounds / "a.wav", *given) == 0
     assert capsys.readouterr().out.startswith("low high\n")
     assert all(file.stat().st_size > 5000 for file in files)
@@ -146,7 +146,6 @@ def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds,
     drawn = "--model", folder, "--output", tmp_path / "a.png"
     for words in (
         ("--view", "heads"),
-        ("--to", "de"),
         ("--layer", 0),
         ("--head", 0),
         ("--max-new-tokens", 3),
@@ -156,9 +155,14 @@ def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds,
         assert f"leave out {words[0]}" in capsys.readouterr().err
 
 
+def test_a_speech_recognizer_is_not_a_translator(folder, sounds, capsys):
+    assert call("see", sounds / "a.wav", "--model", folder, "--to", "de") == 1
+    assert "is a CTCSpeechRecognizer, not a translator" in capsys.readouterr().err
+
+
 def test_a_text_with_words_that_were_never_learned_is_refused(folder, listener, sounds, tmp_path, capsys):
     for model in (folder, listener):
-        given = "--translation", "low hello", "--model", model, "--output", tmp_path / "a.png"
+        given = "--target-text", "low hello", "--model", model, "--output", tmp_path / "a.png"
         assert call("see", sounds / "a.wav", *given) == 1
         assert "cannot say all of 'low hello'" in capsys.readouterr().err
 

@@ -163,7 +163,7 @@ def _stored(translator, folder):
 def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     picture = tmp_path / "a.svg"
     how = "--model", translator_folder, "--view", view.value, "--output", picture
-    assert call("see", "Two dogs.", "--translation", "Zwei Hunde.", *how) == 0
+    assert call("see", "Two dogs.", "--target-text", "Zwei Hunde.", *how) == 0
     assert picture.read_text("utf-8").startswith("<?xml")
     out = capsys.readouterr().out
     assert out.startswith("Two dogs.\nZwei Hunde.\n")
@@ -173,7 +173,7 @@ def test_every_view_draws(view, translator_folder, tmp_path, capsys):
 @pytest.mark.parametrize("view", [view for view in see.View if view not in ("class", "relevance")])
 def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys):
     how = "--model", translator_folder, "--view", view.value, "--output", tmp_path / "a.svg"
-    assert call("see", "Don't play, dogs.", "--translation", "Spielt nicht, Hunde.", "--words", *how) == 0
+    assert call("see", "Don't play, dogs.", "--target-text", "Spielt nicht, Hunde.", "--words", *how) == 0
     drawn = capsys.readouterr().out.split("\n\n")[1]
     if view.value in ("cross", "heads", "rollout", "path", "decoder"):
         assert [line.split("│")[0].strip() for line in drawn.splitlines() if "│" in line] == [

@@ -167,7 +167,7 @@ def test_wrong_usage_is_status_2(warm):
         (["translate", "--nonsense"], "--nonsense"),
         (["translate", GOOD, "--to", "de", "--top-k", "5"], "--top-k is for sampling; add --sample, or leave it out"),
         (["translate", GOOD, "--file", "x"], "either the text itself or --file"),
-        (["see"], "TEXT"),
+        (["see"], "INPUT"),
         (["nonsense"], "nonsense"),
         (["train"], "say which recipe"),
     ):

@@ -127,8 +127,8 @@ def test_a_photo_upright_or_turned_by_its_note_is_the_same(model, tmp_path, warm
 def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder, tmp_path, warm):
     photo().save(tmp_path / "photo.png")
     for words, said in (
-        (["see", "photo.png", "--model", translator_folder], "is an image, and"),
-        (["see", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
+        (["see", "photo.png", "--model", translator_folder], "takes text"),
+        (["see", "Two dogs.", "--model", model], "cannot read Two dogs.: no such file"),
         (["classify", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),

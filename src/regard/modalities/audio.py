@@ -85,6 +85,10 @@ class Audio(Input):
         return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
 
     @classmethod
+    def size(cls, value: Audio) -> float:
+        return len(value.samples) / value.sample_rate if value.sample_rate else 0
+
+    @classmethod
     def json_schema(cls) -> dict[str, Any]:
         return {**STRING, "contentEncoding": "base64", "description": "the bytes of an audio file"}
 

@@ -91,7 +91,7 @@ def test_evaluation_gives_every_row_once(folder):
         assert sum(count_target_tokens(b) for b in batches) == int(corpus.target.lengths.sum()) - 5
 
 
-def test_sides_of_different_length_are_an_error(folder):
+def test_axes_of_different_length_are_an_error(folder):
     (folder / "train.en").write_text("only one\n")
     with pytest.raises(BadInput, match="not pairs"):
         data(folder).read("train")

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
@@ -193,6 +194,7 @@ class ContextualEmbedder(Predictor):
         longest = max(batch_tokens, int(read.words.lengths.max()))
         begin = 0
         while begin < len(order):
+            check_cancelled()
             end = begin + 1
             while end < len(order) and (end + 1 - begin) * int(read.words.lengths[order[end]]) <= longest:
                 end += 1

@@ -280,6 +280,9 @@ class Translator(Predictor):
         made.refuse(cls.unsupported)
         return made
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        return sum(map(len, self._encode([clean_line(text, n) for n, text in enumerate(texts, 1)], self.source)))
+
     def predict(self, batch: list[Any], options: GenerationConfig) -> list[Text]:
         return self.predict_numbered(batch, options, range(1, len(batch) + 1))
 
