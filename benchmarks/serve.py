@@ -62,7 +62,7 @@ class Client:
         if self.writer is None or self.writer.is_closing():
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         assert self.reader is not None
-        body = json.dumps({"text": text, "beam_size": beams}).encode()
+        body = json.dumps({"inputs": [text], "options": {"beam_size": beams}}).encode()
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Type: application/json\r\n"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         head_lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -98,7 +98,8 @@ async def load(
             statuses[str(status)] += 1
             if status == 200:
                 latencies.append(time.monotonic() - began)
-                num_wrong += answer["translations"][0]["text"] != expected.get(text, answer["translations"][0]["text"])
+                translation = answer["outputs"][0]["text"]
+                num_wrong += translation != expected.get(text, translation)
             else:
                 num_without_retry += status == 429 and not headers.get("retry-after", "").isdigit()
                 await asyncio.sleep(0.05)
@@ -126,7 +127,7 @@ async def single_client(host: str, port: int, beams: int) -> dict[str, str]:
         status, _, answer = await client.ask(text, beams)
         if status != 200:
             raise SystemExit(f"a lone request was answered with {status}: {answer}")
-        found[text] = answer["translations"][0]["text"]
+        found[text] = answer["outputs"][0]["text"]
     return found
 
 

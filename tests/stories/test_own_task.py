@@ -156,8 +156,12 @@ def test_options_of_the_predictor_are_options_of_the_command(home):
     assert "leave out boxes with a lower score" in done.out
     assert regard_at(home, "run", "runs/toy", "0.png", "--min-score", "1").out == "nothing found\n"
     done = regard_at(home, "run", "runs/toy", "0.png", "--min-score", "2")
-    assert done.status != 0
-    assert "min_score must be from 0 to 1" in done.err
+    assert done.status == 2
+    assert "--min-score must be from 0 to 1" in done.err
+    assert regard_at(home, "run", "runs/toy", "0.png", "--min-scor", "1").status == 2
+    done = regard_at(home, "run", "runs/toy")
+    assert done.status == 2
+    assert "give texts or files, or --from FILE" in done.err
 
 
 def test_bad_pictures_are_named_and_the_others_are_done(home):

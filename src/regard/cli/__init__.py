@@ -101,10 +101,12 @@ def describe_error(error: BaseException) -> tuple[str, int]:
 
 
 class _LogHandler(logging.Handler):
-    """Prints warnings of the library as status lines."""
+    """Prints warnings and errors of the library as status lines, and the traceback of an error that is a bug."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print_status(record.getMessage())
+        if record.exc_info:
+            traceback.print_exception(record.exc_info[1])
 
 
 def _run(words: Sequence[str]) -> int:

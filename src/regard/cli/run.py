@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json, make_options
-from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Item, Result
@@ -72,9 +72,14 @@ def run(
     if "--help" in words or "-h" in words:
         print(describe_options(model, found))
         return 0
-    arguments, values = parse_options(type(found), words)
+    try:
+        arguments, values = parse_options(type(found), words)
+    except RegardError as error:
+        raise typer.BadParameter(str(error)) from None
     if arguments and from_ is not None:
-        raise BadInput("Give inputs or --from, not both.")
+        raise typer.BadParameter("give inputs or --from, not both")
+    if not arguments and from_ is None:
+        raise typer.BadParameter("there is no input; give texts or files, or --from FILE")
     options = make_options(type(found), values)
     predictor = prepare_predictor(found, device)
 

@@ -76,7 +76,7 @@ def serve(
 
     \b
       regard serve en-de shakespeare
-      curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"text": "Two dogs."}'
+      curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"inputs": ["Two dogs."]}'
       regard serve en-de --host 0.0.0.0 --token WORD --allow-host example.org
     """
     import ipaddress

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.core.cancellation import check_cancelled
 from regard.core.decodable import Decodable
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
@@ -84,6 +85,7 @@ class SearchLoop:
             self.observer.on_start(self)
         replay: Callable[[], None] | None = None
         for t in range(self.last):
+            check_cancelled()
             with torch.inference_mode():  # not around the yield: the caller is not in inference mode
                 if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
                     replay = replay if self.drop_finished() else None

@@ -64,6 +64,11 @@ class Input:
         return cls.read(value, limits)
 
     @classmethod
+    def size(cls, value: Any) -> float:
+        """Return how large a value is, in `units`; the service limits the inputs of a request together by it."""
+        return 0
+
+    @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """Return the JSON schema of one item of a request."""
         raise NotImplementedError

@@ -83,6 +83,10 @@ class Image(Input):
         return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
 
     @classmethod
+    def size(cls, value: PILImage) -> float:
+        return value.width * value.height
+
+    @classmethod
     def json_schema(cls) -> dict[str, Any]:
         return {**STRING, "contentEncoding": "base64", "description": "the bytes of an image file"}
 

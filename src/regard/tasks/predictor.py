@@ -113,6 +113,11 @@ class Predictor:
                 raise BadInput(str(error) if label in str(error) else f"{label}: {error}") from None
         return found if len(cls.inputs) > 1 else next(iter(found.values()))
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Return how many tokens the model reads of some texts; their characters where it has no tokenizer."""
+        tokenizer: Any = getattr(self, "text", None)
+        return sum(map(len, texts if tokenizer is None else tokenizer.encode(list(texts))))
+
     # -- options -------------------------------------------------------------------------------------------------------
 
     @classmethod

@@ -57,9 +57,9 @@ def test_splits_and_lengths_have_different_sums():
 
 def test_bad_settings_are_refused():
     for settings, message in (
-        ({"base": 11}, "base from 2 to 10"),
-        ({"digits": 0}, "digits=0"),
-        ({"test_digits": (0, 3)}, "test_digits=0"),
+        ({"base": 11}, "data.base must be from 2 to 10, got 11"),
+        ({"digits": 0}, "data.digits must be at least 1, got 0"),
+        ({"test_digits": (0, 3)}, "data.test_digits must be at least 1"),
         ({"digits": 1 << 17}, "at most"),
     ):
         with pytest.raises(BadInput, match=message):

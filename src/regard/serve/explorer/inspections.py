@@ -24,7 +24,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
-from regard.serve.http.routes import parse_request
+from regard.serve.http.schemas import parse_request
 from regard.serve.http.uploads import check_image, media_type, read_files, read_json
 
 FILE_KINDS = ("image", "audio")  # inputs that come as an upload

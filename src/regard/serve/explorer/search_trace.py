@@ -24,8 +24,7 @@ from regard.modalities.base import Limits
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
-from regard.serve.http.routes import parse_request
-from regard.serve.http.schemas import BaseRequest
+from regard.serve.http.schemas import BaseRequest, parse_request
 from regard.serve.http.uploads import media_type, read_files, read_json
 
 MAX_AUDIO_SECONDS = 20.0  # of a recording that is followed

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
@@ -51,13 +52,11 @@ class SpeechRecognitionTask(TextTask[Any]):
         self.config = config
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the sizes of the data: features of a frame and vocabulary."""
         own = {"vocab": self.text.size, "input_dim": self.data.features}
         own |= {role: getattr(self.text, role) for role in ("pad", "bos", "eos") if hasattr(config, role)}
         return replace(config, **own)
 
     def count(self, batch: SpeechBatch) -> int:
-        """Return the number of labels, the end of each recording counted as one."""
         return count_targets(batch)
 
     def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
@@ -69,12 +68,10 @@ class SpeechRecognitionTask(TextTask[Any]):
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         preprocess = self.data.preprocess
         return {"name": self.name, "preprocess": None if preprocess is None else to_dict(preprocess)}
 
     def card(self) -> str:
-        """Return one line on the data."""
         text = self.text
         return f"{self.data.corpus}, {len(self.dataset('train')):,} recordings, vocabulary {text.size:,} {text.kind}"
 
@@ -221,6 +218,7 @@ class SpeechRecognizerBase(Predictor):
         device = next(self.model.parameters()).device
         order = sorted(range(len(frames)), key=lambda row: -len(frames[row]))
         while order:
+            check_cancelled()
             many = max(1, BATCH_FRAMES // max(1, len(frames[order[0]])))
             rows, order = order[:many], order[many:]
             padded, lengths = pad_frames([frames[row] for row in rows])
