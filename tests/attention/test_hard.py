@@ -161,17 +161,15 @@ def test_watching_shows_the_choice_and_what_it_was_drawn_from():
 
 
 def test_the_command_shows_the_choice_first_and_the_chances_as_another_layer():
-    from regard.cli.see import View, select_traces
     from regard.core.trace import Trace
+    from regard.interpret.figures.token_maps import select_traces
 
     chances, choice = (Trace(name, torch.rand(1, 1, 2, 3), "align") for name in ("aligner.base", "aligner"))
     other = Trace("encoder.blocks.0.mix", torch.rand(1, 1, 3, 3), "self")
-    assert select_traces([other, chances, choice], View.cross, None) == [choice]
-    assert select_traces([other, chances, choice], View.cross, 1) == [chances]
+    assert select_traces([other, chances, choice], "cross", None) == [choice]
+    assert select_traces([other, chances, choice], "cross", 1) == [chances]
     layers = [Trace(f"decoder.blocks.{n}.cross", torch.rand(1, 1, 2, 3), "cross") for n in range(12)]
-    assert (
-        select_traces(layers, View.layers, None) == layers
-    )  # blocks.1 is no part of blocks.11, nor the other way round
+    assert select_traces(layers, "layers") == layers  # blocks.1 is no part of blocks.11, nor the other way round
 
 
 @pytest.mark.parametrize("base", ["bilinear", "concat", "location", "coverage", "neural_coverage"])
