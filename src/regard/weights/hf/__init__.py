@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.core.errors import Unsupported
-from regard.weights.folder import CONFIG, read_json
+from regard.weights.folder import CONFIG, config_errors, read_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,8 +87,9 @@ def load_folder(folder: str | Path) -> Checkpoint:
         known = ", ".join(each for each in ARCHITECTURES if each.lower().startswith(kind))
         raise Unsupported(f"{folder} holds a {name}, which is not supported; supported for '{kind}': {known}")
     found = ARCHITECTURES[name]
-    model, tokenizer = import_module(found.module).load(folder)
-    return Checkpoint(model, tokenizer, found.task, _arguments(name, found.task, config, folder))
+    with config_errors(folder):
+        model, tokenizer = import_module(found.module).load(folder)
+        return Checkpoint(model, tokenizer, found.task, _arguments(name, found.task, config, folder))
 
 
 def _arguments(name: str, task: str | None, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
