@@ -484,7 +484,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     try:
         found: dict[str, Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:
-        raise BadInput(f"{file} is no safetensors file, or damaged: {error}") from None
+        raise BadInput(f"{file} is damaged: it is no safetensors file ({error})") from None
     _warn_not_finite(found, file)
     return found
 

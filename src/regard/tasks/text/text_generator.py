@@ -33,6 +33,7 @@ from regard.decoding.beam_search import beam_search
 from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.decoding.sample_search import SampleSearch
+from regard.decoding.search_loop import Restrictions
 from regard.modalities.text import Candidate, Text
 from regard.tasks.predictor import Predictor
 
@@ -273,6 +274,7 @@ class TextGenerator(Predictor):
                 cast(Decodable, self.model), *self._padded(ids), max_length=how.max_new_tokens, beam_size=how.beam_size,
                 num_candidates=how.num_candidates, length_penalty=how.length_penalty,
                 groups=how.groups, diversity=how.diversity, banned_tokens=self.banned_tokens,
+                early_stopping=how.early_stopping, previous_tokens=ids, **how.restrictions(),
             )  # fmt: skip
             return [
                 [
@@ -350,7 +352,11 @@ class TextGenerator(Predictor):
     ) -> Iterator[None]:
         """One go: every row written on by at most `tokens`; the drafts are its samples, row by row."""
         samples = len(going) // len(rows)
-        said = None if how.repetition_penalty == 1 else [d.text() for d in going[::samples]]
+        restrictions = Restrictions(
+            how.no_repeat_ngram_size, max(0, how.min_new_tokens - min(len(d.tokens) for d in going))
+        )
+        remembers = how.repetition_penalty != 1 or how.no_repeat_ngram_size
+        said = [d.text() for d in going[::samples]] if remembers else None
         model, inputs = cast(Decodable, self.model), self._padded(rows)
         walk = SampleSearch(
             model,
@@ -362,6 +368,7 @@ class TextGenerator(Predictor):
             how.repetition_penalty,
             said,
             banned_tokens=self.banned_tokens,
+            restrictions=restrictions,
         )
         for _ in walk:
             if going[0].speech is not None:

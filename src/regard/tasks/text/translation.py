@@ -447,12 +447,14 @@ class Translator(Predictor):
         if must:
             return constrained_beam_search(model, *batch, phrases=[must] * rows, **shared, **beams)
         shared |= {"prefix": [prefix] * rows if prefix else None, "banned_tokens": self._banned()}
+        shared |= options.restrictions()
         if options.is_random:
             filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
             return sample(model, *batch, num_samples=options.num_candidates, seed=seeds, **shared, **filters)
         if options.beam_size == 1 or options.sample:
             return [[one] for one in greedy_search(model, *batch, **shared)]
-        return beam_search(model, *batch, **shared, **beams, groups=options.groups, diversity=options.diversity)
+        beams |= {name: getattr(options, name) for name in ("groups", "diversity", "early_stopping")}
+        return beam_search(model, *batch, **shared, **beams)
 
     def _limits(self, lengths: Int[Tensor, " B"], more: int, options: GenerationConfig) -> Int[Tensor, " B"]:
         """Return how long each output may be: a function of its own row, so that the batch does not change it."""
