@@ -58,19 +58,18 @@ def regard_step(case: str, device: str) -> Step:
     from regard.core.spec import build_part
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.data.augment.batch_mixing import mix_batch
-    from regard.data.augment.sampling import draw_seed
     from regard.modalities.image import normalize
 
-    rng = torch.Generator().manual_seed(0)
+    generators: dict[Any, torch.Generator] = {}
     blends = ["mixup", "cutmix"] if case == "cifar" else [case] if case in MIX_METHODS else []
     specs = ["random_resized_crop(min_area=0.8)", "flip", "randaugment"] if case == "cifar" else [SPECS.get(case, case)]
     steps = [build_part(AUGMENTATIONS, spec, "augmentation") for spec in specs if spec not in MIX_METHODS]
     mixing = [build_part(MIX_METHODS, name, "blend") for name in blends]
 
     def step(pixels: Any, labels: Any) -> Any:
-        generator = torch.Generator(pixels.device).manual_seed(draw_seed(rng))
-        for one in steps:
-            pixels = one(pixels, generator)
+        generator = generators.setdefault(pixels.device, torch.Generator(pixels.device))
+        for augment in steps:
+            pixels = augment(pixels, generator)
         if not mixing:
             return pixels
         targets = (labels[:, None] == torch.arange(10, device=pixels.device)).float()
@@ -109,7 +108,7 @@ def torchvision_step(case: str, side: int, single: bool) -> Step:
 
     def step(pixels: Any, labels: Any) -> Any:
         if first is not None:
-            pixels = torch.stack([first(one) for one in pixels]) if single else first(pixels)
+            pixels = torch.stack([first(image) for image in pixels]) if single else first(pixels)
         return pixels if last is None else last(values(pixels), labels)[0]  # mixing is always of a batch
 
     return step
@@ -123,17 +122,17 @@ def child(name: str, device: str) -> None:
     torch.manual_seed(0)
 
     def do(case: str, size: str, seconds: float) -> dict[str, float]:
-        many, side = SIZES[size]
-        rough = torch.rand(many, 3, 8, 8)
+        batch_size, side = SIZES[size]
+        rough = torch.rand(batch_size, 3, 8, 8)
         smooth = torch.nn.functional.interpolate(rough, (side, side), mode="bilinear")
-        pixels, labels = (smooth * 255).byte().to(device), torch.randint(10, (many,)).to(device)
+        pixels, labels = (smooth * 255).byte().to(device), torch.randint(10, (batch_size,)).to(device)
         step = regard_step(case, device) if name == "regard" else torchvision_step(case, side, name == "images")
         step(pixels, labels)
         _wait(device)
         images, start = 0, time.perf_counter()
         while time.perf_counter() - start < seconds:
             step(pixels, labels)
-            images += many
+            images += batch_size
         _wait(device)
         return {"images_per_second": images / (time.perf_counter() - start)}
 
@@ -152,20 +151,25 @@ def strength(images: int = 3000, times: int = 3) -> str:
     from regard.data.images.image_dataset import ImageDataset
 
     pixels = ImageDataset("cifar10", limit=images).load("train").pixels
-    mine = build_part(AUGMENTATIONS, "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)", "augmentation")
-    other = rand_augment_transform("rand-m9-mstd0.5-inc1", {"translate_const": 14, "img_mean": (128, 128, 128)})
+    regard_augment = build_part(
+        AUGMENTATIONS, "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)", "augmentation"
+    )
+    timm_augment = rand_augment_transform("rand-m9-mstd0.5-inc1", {"translate_const": 14, "img_mean": (128, 128, 128)})
 
     def by_timm(image: Any) -> Any:
         while True:
             try:
-                return np.asarray(other(image))
+                return np.asarray(timm_augment(image))
             except ValueError:  # at times it asks Pillow for an image of 0 bits, which newer ones refuse: drawn again
                 continue
 
     generator, rows = torch.Generator().manual_seed(0), [["", "pixels move by, of 255", "images left alone, %"]]
     for _ in range(times):
-        single = [by_timm(Image.fromarray(one.permute(1, 2, 0).numpy())) for one in pixels]
-        both = {"regard": mine(pixels, generator), "timm": torch.from_numpy(np.stack(single)).permute(0, 3, 1, 2)}
+        single = [by_timm(Image.fromarray(image.permute(1, 2, 0).numpy())) for image in pixels]
+        both = {
+            "regard": regard_augment(pixels, generator),
+            "timm": torch.from_numpy(np.stack(single)).permute(0, 3, 1, 2),
+        }
         for name, after in both.items():
             moved = (after.float() - pixels.float()).abs().mean((1, 2, 3))
             rows.append([name, f"{float(moved.mean()):.1f}", f"{100 * float((moved == 0).float().mean()):.1f}"])
@@ -193,12 +197,12 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             found["contenders"] = {
                 name: {"images_per_second": harness.median_and_range(values)} for name, values in speed.items()
             }
-            for other in CONTENDERS[1:]:
-                pairs = zip(speed["regard"], speed[other], strict=True)
-                found[f"regard / {other}"] = harness.median_and_range(a / b for a, b in pairs)
+            for peer in CONTENDERS[1:]:
+                pairs = zip(speed["regard"], speed[peer], strict=True)
+                found[f"regard / {peer}"] = harness.median_and_range(a / b for a, b in pairs)
             cases.append(found)
-    for one in children:
-        one.close()
+    for process in children:
+        process.close()
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "threads": 1, "cases": cases}
 
 
@@ -208,8 +212,8 @@ def show(record: dict[str, Any]) -> str:
     for case in record["cases"]:
         row = [case["case"], case["side"]]
         row += [f"{case['contenders'][name]['images_per_second']['median']:,.0f}" for name in CONTENDERS]
-        for other in CONTENDERS[1:]:
-            ratio = case[f"regard / {other}"]
+        for peer in CONTENDERS[1:]:
+            ratio = case[f"regard / {peer}"]
             row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
         rows.append(row)
     return harness.table(rows)

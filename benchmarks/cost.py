@@ -25,7 +25,7 @@ from regard.cost import meta_model
 from regard.cost.devices import DEVICES, efficiency_of, find_device
 from regard.cost.estimate import Scenario, estimate
 from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
-from regard.cost.passes import ExecutionPlan, _optimiser, training_step
+from regard.cost.passes import ExecutionPlan, build_optimizer, training_step
 from regard.training.parallel.parallelize import enable_gradient_checkpointing
 
 NO_DROPOUT = ["dropout=0", "attention_dropout=0"]  # a CPU has no fused attention with dropout
@@ -49,13 +49,13 @@ CASES: dict[str, list[tuple[str, list[str], InputShape, ExecutionPlan]]] = {
             "gpt:gpt2",
             ["vocab=50257", *NO_DROPOUT],
             InputShape(batch=1, length=512),
-            ExecutionPlan("float32", optimiser="muon"),
+            ExecutionPlan("float32", optimizer="muon"),
         ),
         (
             "gpt:gpt2",
             ["vocab=50257", *NO_DROPOUT],
             InputShape(batch=1, length=512),
-            ExecutionPlan("float32", optimiser="adafactor"),
+            ExecutionPlan("float32", optimizer="adafactor"),
         ),
         ("rnnsearch:small", [], InputShape(batch=16, length=20), ExecutionPlan("float32")),
         ("vit:s16", [], InputShape(batch=4), ExecutionPlan("float32")),
@@ -76,7 +76,7 @@ CASES: dict[str, list[tuple[str, list[str], InputShape, ExecutionPlan]]] = {
         ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan("float32")),
         ("gpt:medium", ["vocab=50304", *NO_DROPOUT], InputShape(batch=16, length=1024), ExecutionPlan()),
         ("gpt:xl", ["vocab=50304", *NO_DROPOUT], InputShape(batch=8, length=1024), ExecutionPlan(recompute=True)),
-        ("gpt:xl", ["vocab=50304", *NO_DROPOUT], InputShape(batch=8, length=1024), ExecutionPlan(optimiser="muon")),
+        ("gpt:xl", ["vocab=50304", *NO_DROPOUT], InputShape(batch=8, length=1024), ExecutionPlan(optimizer="muon")),
         ("vit:b16", [], InputShape(batch=128), ExecutionPlan()),
         ("vit:b16", [], InputShape(batch=128), ExecutionPlan(recompute=True)),
         ("vit:l16", [], InputShape(batch=64), ExecutionPlan()),
@@ -95,26 +95,28 @@ QUICK = [
 
 
 class Real:
-    """A model that is there."""
+    """A model on real tensors."""
 
-    def __init__(self, config: Any, shape: InputShape, way: ExecutionPlan, device: str, compiled: bool = False) -> None:
+    def __init__(
+        self, config: Any, shape: InputShape, plan: ExecutionPlan, device: str, compiled: bool = False
+    ) -> None:
         torch.manual_seed(0)
-        self.model, self.way, self.device = meta_model.build(config).train().to(device), way, device
+        self.model, self.plan, self.device = meta_model.build(config).train().to(device), plan, device
         self.batch = {name: x.to(device) for name, x in meta_model.make_batch(self.model, shape).items()}
-        if way.recompute:
+        if plan.recompute:
             enable_gradient_checkpointing(self.model)
-        self.optimiser = _optimiser(self.model, way.optimiser)
+        self.optimizer = build_optimizer(self.model, plan.optimizer)
         if compiled:
             self.model.compile()
 
     def loss(self) -> torch.Tensor:
-        with torch.autocast(self.device, torch.bfloat16, self.way.precision == "bfloat16"):
+        with torch.autocast(self.device, torch.bfloat16, self.plan.precision == "bfloat16"):
             return meta_model.training_loss(self.model, self.batch, is_cpu=self.device == "cpu")
 
     def update(self) -> None:
-        for _ in range(self.way.accumulate):
+        for _ in range(self.plan.accumulate):
             (self.loss() / 2).backward()
-        self.optimiser.step(1e-3)
+        self.optimizer.step(1e-3)
 
     def operations(self) -> int:
         with FlopCounterMode(display=False) as counter:
@@ -123,7 +125,7 @@ class Real:
         return int(counter.get_total_flops())
 
     def peak(self) -> int:
-        """Bytes beside weights and moments (CPU), or with them (GPU)."""
+        """Return the peak bytes, without weights and moments on a CPU, with them on a GPU."""
         self.update()
         if self.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -132,75 +134,80 @@ class Real:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
             self.update()
         events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-        now = most = 0
+        current = peak = 0
         for event in sorted(events, key=lambda e: e.start_ns()):
-            now += event.nbytes()
-            most = max(most, now)
-        return most
+            current += event.nbytes()
+            peak = max(peak, current)
+        return peak
 
-    def seconds(self, times: int = 20) -> float:
-        taken = []
-        for _ in range(times):
+    def seconds(self, repeats: int = 20) -> float:
+        durations = []
+        for _ in range(repeats):
             torch.cuda.synchronize()
             began = time.perf_counter()
             self.update()
             torch.cuda.synchronize()
-            taken.append(time.perf_counter() - began)
-        return statistics.median(taken[times // 4 :])
+            durations.append(time.perf_counter() - began)
+        return statistics.median(durations[repeats // 4 :])
 
 
-def compare(word: str, settings: list[str], shape: InputShape, way: ExecutionPlan, device: str) -> dict[str, Any]:
+def compare(name: str, settings: list[str], shape: InputShape, plan: ExecutionPlan, device: str) -> dict[str, Any]:
     """Compare one case, estimated and measured."""
-    config = resolve_config(*parse_model_name(word), settings)
-    found = training_step(config, shape, ExecutionPlan(**vars(way) | {"is_cpu": device == "cpu"}))
-    apart = 4 * found.total + found.buffers + found.state
-    estimated = {"memory_mib": (apart + sum(found.peak.values())) / 2**20}
+    config = resolve_config(*parse_model_name(name), settings)
+    found = training_step(config, shape, ExecutionPlan(**vars(plan) | {"is_cpu": device == "cpu"}))
+    constant_bytes = 4 * found.total + found.buffers + found.state
+    estimated = {"memory_mib": (constant_bytes + sum(found.peak.values())) / 2**20}
     estimated["gflops"] = found.operations("forward", "loss", "backward") / 1e9
     contenders = {"estimated": estimated}
     for form in ("eager", "compiled") if device == "cuda" else ("eager",):
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
-        real = Real(config, shape, way, device, form == "compiled")
-        there: dict[str, float] = {}
+        real = Real(config, shape, plan, device, form == "compiled")
+        measured: dict[str, float] = {}
         if form == "eager":
-            there["gflops"] = real.operations() / 1e9
-        there["memory_mib"] = (real.peak() - before + (apart if device == "cpu" else 0)) / 2**20
+            measured["gflops"] = real.operations() / 1e9
+        measured["memory_mib"] = (real.peak() - before + (constant_bytes if device == "cpu" else 0)) / 2**20
         if device == "cuda":
-            there["milliseconds"] = 1e3 * real.seconds()
-        contenders[form] = there
+            measured["milliseconds"] = 1e3 * real.seconds()
+        contenders[form] = measured
         del real
         gc.collect()
         torch.cuda.empty_cache() if device == "cuda" else None
     if device == "cuda":
         card = next((d for d in DEVICES.values() if d.name.split()[0] in torch.cuda.get_device_name()), None)
         card = card or find_device("here")
-        asked = Scenario(
-            config, shape, device=card, precision=way.precision, recompute=way.recompute, optimiser=way.optimiser,
+        scenario = Scenario(
+            config, shape, device=card, precision=plan.precision, recompute=plan.recompute, optimizer=plan.optimizer,
             efficiency=efficiency_of(card),
         )  # fmt: skip
-        estimated["milliseconds"] = 1e3 * estimate(asked).seconds
-    how = (
-        [way.precision]
-        + (["recompute"] if way.recompute else [])
-        + ([way.optimiser] if way.optimiser != "adamw" else [])
+        estimated["milliseconds"] = 1e3 * estimate(scenario).seconds
+    options = (
+        [plan.precision]
+        + (["recompute"] if plan.recompute else [])
+        + ([plan.optimizer] if plan.optimizer != "adamw" else [])
     )
-    how += [f"{way.accumulate} passes"] if way.accumulate > 1 else []
+    options += [f"{plan.accumulate} passes"] if plan.accumulate > 1 else []
     case: dict[str, Any] = {
-        "model": word,
-        "rows": " x ".join(map(str, (shape.batch, *_each(config, shape)))),
-        "mode": ", ".join(how),
+        "model": name,
+        "rows": " x ".join(map(str, (shape.batch, *_row_shape(config, shape)))),
+        "mode": ", ".join(options),
     }
     case["contenders"] = {
-        name: {key: float(f"{value:.5g}") for key, value in numbers.items()} for name, numbers in contenders.items()
+        contender: {key: float(f"{value:.5g}") for key, value in numbers.items()}
+        for contender, numbers in contenders.items()
     }
-    for name in contenders:
-        if name != "estimated":
-            ratio = contenders["estimated"]["memory_mib"] / contenders[name]["memory_mib"]
-            case[f"estimated / {name}"] = {"median": round(ratio, 4), "min": round(ratio, 4), "max": round(ratio, 4)}
+    for contender in contenders:
+        if contender != "estimated":
+            ratio = contenders["estimated"]["memory_mib"] / contenders[contender]["memory_mib"]
+            case[f"estimated / {contender}"] = {
+                "median": round(ratio, 4),
+                "min": round(ratio, 4),
+                "max": round(ratio, 4),
+            }
     return case
 
 
-def _each(config: Any, shape: InputShape) -> tuple[int, ...]:
-    """How large a row is: tokens, or rows and columns of pixels."""
+def _row_shape(config: Any, shape: InputShape) -> tuple[int, ...]:
+    """Return the shape of a row: tokens, or rows and columns of pixels."""
     return (
         meta_model.image_shape(config, shape)[1:] if hasattr(config, "image_size") else (shape.length or config.length,)
     )

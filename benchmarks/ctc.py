@@ -1,4 +1,4 @@
-"""CTC's loss, forwards and backwards: our forward-backward in Python beside torch's kernel, taking turns.
+"""CTC loss, forward and backward: Regard's reference in Python against torch's kernel, taking turns.
 
     python benchmarks/ctc.py                    T=500, S=100, B=32 on a CPU, one thread -> results/ctc-cpu.json
     python benchmarks/ctc.py --device cuda      the same on a GPU -> results/ctc-cuda.json
@@ -21,7 +21,7 @@ CONTENDERS = ("regard", "torch")
 
 
 def losses(name: str, logp: Any, targets: Any, frames: Any, sizes: Any) -> Any:
-    """-log p of each row, by either."""
+    """Return -log p of each row."""
     import torch.nn.functional as F
 
     from regard.losses.ctc import ctc_loss
@@ -42,7 +42,7 @@ def child(name: str, args: argparse.Namespace) -> None:
     frames = torch.full((args.rows,), args.frames, device=args.device)
     sizes = torch.full((args.rows,), args.labels, device=args.device)
 
-    def once() -> tuple[float, float, Any, Any]:
+    def run() -> tuple[float, float, Any, Any]:
         logp = x.log_softmax(-1)
         wait(args.device)
         began = time.perf_counter()
@@ -55,10 +55,10 @@ def child(name: str, args: argparse.Namespace) -> None:
 
     def turn(what: str, calls: int = 1) -> Any:
         if what == "values":
-            _, _, found, gradient = once()
+            _, _, found, gradient = run()
             return {"losses": found.tolist(), "gradient": gradient.flatten()[:: max(1, x.numel() // 5000)].tolist()}
-        forth, back = min((once()[:2] for _ in range(calls)), key=sum)
-        return {"forward": forth, "backward": back, "total": forth + back}
+        forward, backward = min((run()[:2] for _ in range(calls)), key=sum)
+        return {"forward": forward, "backward": backward, "total": forward + backward}
 
     harness.serve_requests(turn)
 
@@ -86,26 +86,29 @@ def main() -> None:
         return
     if args.quick:
         args.frames, args.labels, args.rows, args.rounds = 40, 8, 4, 2
-    more = [f"--{key}={getattr(args, key)}" for key in ("frames", "labels", "rows", "vocab", "device")]
-    both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in CONTENDERS]
+    options = [f"--{key}={getattr(args, key)}" for key in ("frames", "labels", "rows", "vocab", "device")]
+    children = [harness.Child(name, str(Path(__file__)), options, threads=1) for name in CONTENDERS]
     record, steal = harness.machine(args.device), harness.Steal()
-    values = {each.name: each.ask(what="values") for each in both}
-    apart = {
+    values = {process.name: process.ask(what="values") for process in children}
+    differences = {
         key: max(abs(a - b) for a, b in zip(values["regard"][key], values["torch"][key], strict=True))
         for key in ("losses", "gradient")
     }
-    turns = harness.rounds(both, args.rounds, what="time", calls=3)
+    turns = harness.rounds(children, args.rounds, what="time", calls=3)
     record |= {"frames": args.frames, "labels": args.labels, "batch": args.rows, "vocab": args.vocab, "threads": 1}
     for part in ("forward", "backward", "total"):
         record[part] = {name: harness.median_and_range(t[name][part] for t in turns) for name in CONTENDERS}
     record["ratio_to_torch"] = harness.median_and_range(t["regard"]["total"] / t["torch"]["total"] for t in turns)
-    record |= {"max_difference": apart, "steal": steal.share()}
-    for each in both:
-        each.close()
+    record |= {"max_difference": differences, "steal": steal.share()}
+    for process in children:
+        process.close()
     parts = ("forward", "backward", "total")
     rows = [["seconds", *parts], *([n, *(f"{record[part][n]['median']:.4f}" for part in parts)] for n in CONTENDERS)]
     ratio = record["ratio_to_torch"]
-    print(harness.table(rows), f"\nours takes {ratio['median']} times torch's ({ratio['min']} to {ratio['max']})")
+    print(
+        harness.table(rows),
+        f"\nRegard takes {ratio['median']} times as long as torch ({ratio['min']} to {ratio['max']})",
+    )
     if not args.quick:
         print(harness.write(f"ctc-{args.device}.json", record))
 

@@ -51,28 +51,28 @@ SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 
 
 def texts(case: str) -> list[str]:
-    """The same texts for everyone."""
+    """Return the texts of a case, the same for all contenders."""
     number, kind = case.split()
-    draw = random.Random(7)
-    lengths = [22 if kind == "equal" else max(3, min(40, round(draw.gauss(13, 5)))) for _ in range(int(number))]
-    return [" ".join(draw.choice(WORDS) for _ in range(n)) for n in lengths]
+    rng = random.Random(7)
+    lengths = [22 if kind == "equal" else max(3, min(40, round(rng.gauss(13, 5)))) for _ in range(int(number))]
+    return [" ".join(rng.choice(WORDS) for _ in range(n)) for n in lengths]
 
 
 def lengths(case: str, quick: bool) -> list[int]:
-    """How many tokens each row has."""
-    draw = random.Random(7)
+    """Return the number of tokens of each row."""
+    rng = random.Random(7)
     if case != "ragged":
         batch, n = map(int, case.split("x"))
         return [n] * batch
-    few, many, batch = (4, 16, 6) if quick else (32, 256, 64)
-    return [many, *(draw.randint(few, many) for _ in range(batch - 1))]
+    shortest, longest, batch = (4, 16, 6) if quick else (32, 256, 64)
+    return [longest, *(rng.randint(shortest, longest) for _ in range(batch - 1))]
 
 
 # -- texts to vectors on a CPU -----------------------------------------------------------------------------------------
 
 
 class RegardEmbedder:
-    """Regard, prepared for serving."""
+    """Regard with packed weights."""
 
     def __init__(self, folder: Path) -> None:
         import torch
@@ -85,32 +85,32 @@ class RegardEmbedder:
         pack_weights(self.embed.model)
 
     def __call__(self, lines: list[str]) -> Any:
-        """Rows of vectors."""
+        """Return one vector per text."""
         return self.embed(lines).numpy()
 
 
-class Transformers:
-    """transformers' tokenizer and model, pooled as the model's card says."""
+class TransformersEmbedder:
+    """transformers' tokenizer and model, with the pooling of the model card."""
 
     def __init__(self, folder: Path) -> None:
         import torch
         from transformers import AutoTokenizer, BertModel
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        self.torch, self.words = torch, AutoTokenizer.from_pretrained(_minilm())
+        self.torch, self.tokenizer = torch, AutoTokenizer.from_pretrained(_minilm())
         self.model = BertModel.from_pretrained(_minilm(), add_pooling_layer=False).eval()
 
     def __call__(self, lines: list[str]) -> Any:
-        """Rows of vectors."""
+        """Return one vector per text."""
         with self.torch.inference_mode():
-            batch = self.words(lines, padding=True, truncation=False, return_tensors="pt")
+            batch = self.tokenizer(lines, padding=True, truncation=False, return_tensors="pt")
             x = self.model(**batch).last_hidden_state
-            there = batch["attention_mask"][..., None].to(x.dtype)
-            return self.torch.nn.functional.normalize((x * there).sum(1) / there.sum(1), dim=-1).numpy()
+            mask = batch["attention_mask"][..., None].to(x.dtype)
+            return self.torch.nn.functional.normalize((x * mask).sum(1) / mask.sum(1), dim=-1).numpy()
 
 
-class Onnx:
-    """ONNX Runtime, with the tokenizer that all of them have underneath; torch is not in its process."""
+class ONNXEmbedder:
+    """ONNX Runtime with the same tokenizer, in a process without torch."""
 
     file = "plain.onnx"
 
@@ -121,31 +121,31 @@ class Onnx:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ["OMP_NUM_THREADS"])
         self.session = onnxruntime.InferenceSession(folder / self.file, options, providers=["CPUExecutionProvider"])
-        self.words = Tokenizer.from_file(str(_minilm() / "tokenizer.json"))
-        self.words.enable_padding()
-        self.words.no_truncation()
+        self.tokenizer = Tokenizer.from_file(str(_minilm() / "tokenizer.json"))
+        self.tokenizer.enable_padding()
+        self.tokenizer.no_truncation()
 
     def __call__(self, lines: list[str]) -> Any:
-        """Rows of vectors."""
+        """Return one vector per text."""
         import numpy as np
 
-        found = self.words.encode_batch(lines)
-        tokens = np.array([one.ids for one in found], dtype=np.int64)
-        mask = np.array([one.attention_mask for one in found], dtype=np.int64)
+        found = self.tokenizer.encode_batch(lines)
+        tokens = np.array([encoding.ids for encoding in found], dtype=np.int64)
+        mask = np.array([encoding.attention_mask for encoding in found], dtype=np.int64)
         (x,) = self.session.run(None, {"tokens": tokens, "mask": mask})
-        there = mask[..., None].astype(x.dtype)
-        mean = (x * there).sum(1) / there.sum(1)
+        weights = mask[..., None].astype(x.dtype)
+        mean = (x * weights).sum(1) / weights.sum(1)
         return mean / np.linalg.norm(mean, axis=-1, keepdims=True)
 
 
-class OnnxFused(Onnx):
-    """The same graph, its attention, norms and activations fused by ONNX Runtime's own tool."""
+class FusedONNXEmbedder(ONNXEmbedder):
+    """The same graph, fused by onnxruntime.transformers."""
 
     file = "fused.onnx"
 
 
 def export(folder: Path) -> None:
-    """transformers' MiniLM as ONNX; through TorchScript, which needs no further package."""
+    """Export transformers' MiniLM as ONNX, through TorchScript, which needs no further package."""
     import torch
     from transformers import BertModel
 
@@ -162,7 +162,7 @@ def export(folder: Path) -> None:
     torch.onnx.export(
         model,
         (tokens, torch.ones_like(tokens)),
-        str(folder / Onnx.file),
+        str(folder / ONNXEmbedder.file),
         dynamo=False,
         opset_version=17,
         input_names=["tokens", "mask"],
@@ -173,9 +173,9 @@ def export(folder: Path) -> None:
 
     config = model.body.config
     found = optimizer.optimize_model(
-        str(folder / Onnx.file), "bert", config.num_attention_heads, config.hidden_size, opt_level=1
+        str(folder / ONNXEmbedder.file), "bert", config.num_attention_heads, config.hidden_size, opt_level=1
     )
-    found.save_model_to_file(str(folder / OnnxFused.file))
+    found.save_model_to_file(str(folder / FusedONNXEmbedder.file))
 
 
 def _minilm() -> Path:
@@ -188,63 +188,63 @@ def _minilm() -> Path:
 
 
 class RegardRows:
-    """Ours as it is. All get rows of token numbers on the device, padded to the longest, with a mask where needed."""
+    """Regard, eager. Inputs are token ids on the device, padded to the longest, with a mask if needed."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
         import torch
 
         self.torch, self.device, self.dtype = torch, device, getattr(torch, dtype)
-        self.made: dict[str, Callable[[], Any]] = {}
+        self.calls: dict[str, Callable[[], Any]] = {}
         self.load(folder)
 
     def load(self, folder: Path) -> None:
-        """The model."""
+        """Load the model."""
         from regard.weights.hf import bert
 
         self.model, _ = bert.load(folder / "bert", head=None)
         self.model.to(self.device, self.dtype)
 
     def __call__(self, case: str, quick: bool) -> Any:
-        """Hidden vectors of the real tokens, T C."""
-        if case not in self.made:
-            self.made[case] = self.make(*self.inputs(lengths(case, quick)))
+        """Return the hidden vectors."""
+        if case not in self.calls:
+            self.calls[case] = self.make(*self.inputs(lengths(case, quick)))
         with self.torch.inference_mode():
-            return self.made[case]()
+            return self.calls[case]()
 
     def inputs(self, sizes: list[int]) -> tuple[Any, Any, Any]:
-        """Tokens B N, lengths B, which tokens are real B N."""
+        """Return tokens B N, lengths B, and the mask B N of tokens that are not padding."""
         torch = self.torch
         generator = torch.Generator().manual_seed(7)
         tokens = torch.randint(1000, 2000, (len(sizes), max(sizes)), generator=generator)
         count = torch.tensor(sizes)
-        there = torch.arange(max(sizes)) < count[:, None]
-        return tuple(x.to(self.device) for x in (tokens, count, there))
+        is_token = torch.arange(max(sizes)) < count[:, None]
+        return tuple(x.to(self.device) for x in (tokens, count, is_token))
 
-    def make(self, tokens: Any, count: Any, there: Any) -> Callable[[], Any]:
-        """The call that is measured."""
-        full = bool(there.all())
+    def make(self, tokens: Any, count: Any, is_token: Any) -> Callable[[], Any]:
+        """Return the call that is measured."""
+        full = bool(is_token.all())
         run = self.compiled(self.model.hidden)
         return lambda: run(tokens, None, None if full else count)
 
     def compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """As it is."""
+        """Return the call unchanged."""
         return call
 
 
 class RegardCompiled(RegardRows):
-    """Ours, compiled."""
+    """Regard, compiled."""
 
     def compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """By torch.compile as it comes."""
+        """Compile with torch.compile's defaults."""
         return self.torch.compile(call, dynamic=False)
 
 
 class RegardPacked(RegardCompiled):
-    """Ours, compiled, texts laid end to end."""
+    """Regard, compiled, with packed sequences."""
 
-    def make(self, tokens: Any, count: Any, there: Any) -> Callable[[], Any]:
-        """The call that is measured."""
-        run, flat, longest = self.compiled(self.model.hidden_packed), tokens[there], tokens.shape[1]
+    def make(self, tokens: Any, count: Any, is_token: Any) -> Callable[[], Any]:
+        """Return the call that is measured."""
+        run, flat, longest = self.compiled(self.model.hidden_packed), tokens[is_token], tokens.shape[1]
         return lambda: run(flat, count, None, longest)
 
 
@@ -252,15 +252,15 @@ class TransformersRows(RegardRows):
     """transformers with PyTorch's fused attention."""
 
     def load(self, folder: Path) -> None:
-        """The model."""
+        """Load the model."""
         from transformers import BertModel
 
         self.model = BertModel.from_pretrained(folder / "bert", add_pooling_layer=False, dtype=self.dtype)
         self.model.to(self.device).eval()
 
-    def make(self, tokens: Any, count: Any, there: Any) -> Callable[[], Any]:
-        """The call that is measured."""
-        run, mask = self.compiled(self.model), None if bool(there.all()) else there.long()
+    def make(self, tokens: Any, count: Any, is_token: Any) -> Callable[[], Any]:
+        """Return the call that is measured."""
+        run, mask = self.compiled(self.model), None if bool(is_token.all()) else is_token.long()
         return lambda: run(input_ids=tokens, attention_mask=mask).last_hidden_state
 
 
@@ -268,12 +268,17 @@ class TransformersCompiled(TransformersRows):
     """The same, compiled."""
 
     def compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """By torch.compile as it comes."""
+        """Compile with torch.compile's defaults."""
         return self.torch.compile(call, dynamic=False)
 
 
 CONTENDERS: dict[str, dict[str, type]] = {
-    "cpu": {"regard": RegardEmbedder, "transformers": Transformers, "onnx": Onnx, "onnx-fused": OnnxFused},
+    "cpu": {
+        "regard": RegardEmbedder,
+        "transformers": TransformersEmbedder,
+        "onnx": ONNXEmbedder,
+        "onnx-fused": FusedONNXEmbedder,
+    },
     "cuda": {
         "regard": RegardCompiled,
         "regard-eager": RegardRows,
@@ -284,8 +289,8 @@ CONTENDERS: dict[str, dict[str, type]] = {
 }
 
 
-def make(folder: Path, size: dict[str, int]) -> None:
-    """A random BERT, saved for transformers and for us."""
+def save_random_bert(folder: Path, size: dict[str, int]) -> None:
+    """Save a random BERT."""
     import torch
     from transformers import BertConfig, BertModel
 
@@ -297,16 +302,16 @@ def make(folder: Path, size: dict[str, int]) -> None:
 
 
 def child(name: str, arguments: argparse.Namespace) -> None:
-    """Load, then encode whenever asked."""
+    """Run one contender: load, then encode on request."""
     kind = CONTENDERS[arguments.what][name]
-    hosted = arguments.what == "cpu"
-    contender = kind(arguments.folder) if hosted else kind(arguments.folder, arguments.device, arguments.dtype)
+    is_cpu = arguments.what == "cpu"
+    contender = kind(arguments.folder) if is_cpu else kind(arguments.folder, arguments.device, arguments.dtype)
     cuda = arguments.device == "cuda"
 
-    def once(case: str) -> Any:
-        return contender(texts(case)) if hosted else contender(case, arguments.quick)
+    def encode(case: str) -> Any:
+        return contender(texts(case)) if is_cpu else contender(case, arguments.quick)
 
-    def do(case: str, times: int = 1, keep: bool = False) -> dict[str, Any]:
+    def do(case: str, times: int = 1, return_vectors: bool = False) -> dict[str, Any]:
         import numpy as np
 
         if cuda:
@@ -315,13 +320,13 @@ def child(name: str, arguments: argparse.Namespace) -> None:
             torch.cuda.synchronize()
         began = time.perf_counter()
         for _ in range(times):
-            found = once(case)
+            found = encode(case)
         if cuda:
             torch.cuda.synchronize()
         seconds = (time.perf_counter() - began) / times
-        if not keep:
+        if not return_vectors:
             return {"seconds": seconds}
-        if not hosted:  # of some real tokens
+        if not is_cpu:  # of some tokens
             first = found if found.ndim == 2 else found[contender.inputs(lengths(case, arguments.quick))[2]]
             found = first[::61].float().cpu().numpy()
         return {"seconds": seconds, "vectors": np.asarray(found, dtype=np.float64).tolist()}
@@ -330,7 +335,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
 
 
 def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> dict[str, Any]:
-    """Speed, contender beside contender, round by round."""
+    """Time all contenders in turns and return the results."""
     import numpy as np
 
     steal = harness.Steal()
@@ -340,38 +345,38 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
     children = [harness.Child(name, __file__, options, arguments.threads) for name in names]
     cases = []
     for case in arguments.cases:
-        (first,) = harness.rounds(children, 1, case=case, keep=True)
+        (first,) = harness.rounds(children, 1, case=case, return_vectors=True)
         (second,) = harness.rounds(children, 1, case=case, times=3)  # warm by now
-        slowest = max(serve_requests["seconds"] for serve_requests in second.values())
+        slowest = max(answer["seconds"] for answer in second.values())
         times = 2 if arguments.quick else max(2, min(100, round(arguments.spend / slowest)))
         turns = harness.rounds(children, arguments.rounds, case=case, times=times)
         seconds = {name: [turn[name]["seconds"] for turn in turns] for name in names}
         count = len(texts(case)) if arguments.what == "cpu" else sum(lengths(case, arguments.quick))
         row: dict[str, Any] = {"case": case, "unit": "texts" if arguments.what == "cpu" else "tokens", "contenders": {}}
-        wanted = np.array(first["transformers" if "transformers" in names else names[-1]]["vectors"])
+        expected = np.array(first["transformers" if "transformers" in names else names[-1]]["vectors"])
         for name in names:
-            mine = np.array(first[name]["vectors"])
-            cosine = (mine * wanted).sum(-1) / np.linalg.norm(mine, axis=-1) / np.linalg.norm(wanted, axis=-1)
+            vectors = np.array(first[name]["vectors"])
+            cosine = (vectors * expected).sum(-1) / np.linalg.norm(vectors, axis=-1) / np.linalg.norm(expected, axis=-1)
             row["contenders"][name] = {
                 "per_second": harness.median_and_range(count / s for s in seconds[name]),
                 "cosine": round(float(cosine.min()), 6),
             }
         for contender in [name for name in names if name.startswith("regard")]:
-            for other in [name for name in names if name != contender]:
-                ratio = [b / a for a, b in zip(seconds[contender], seconds[other], strict=True)]
-                row[f"{contender} / {other}"] = harness.median_and_range(ratio)
+            for peer in [name for name in names if name != contender]:
+                ratio = [b / a for a, b in zip(seconds[contender], seconds[peer], strict=True)]
+                row[f"{contender} / {peer}"] = harness.median_and_range(ratio)
         if arguments.what != "cpu":
             sizes = lengths(case, arguments.quick)
             row["non_padding_fraction"] = round(sum(sizes) / (len(sizes) * max(sizes)), 3)
         cases.append(row)
         print(f"{case}: " + ", ".join(f"{k} {v['median']:.2f}" for k, v in row.items() if " / " in k), file=sys.stderr)
-    for one in children:
-        one.close()
+    for contender_process in children:
+        contender_process.close()
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
 
 
 def show(record: dict[str, Any]) -> str:
-    """The record as a table."""
+    """Format the results as a table."""
     rows: list[list[Any]] = [
         ["case", "contender", "per second", "range", "regard / it", "range", "packed / it", "cosine"]
     ]
@@ -387,7 +392,7 @@ def show(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read the arguments, make the weights, run."""
+    """Make the weights, run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
@@ -407,7 +412,7 @@ def main() -> None:
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     if arguments.child == "make":
         size = SMALL if arguments.quick else BASE
-        return export(arguments.folder) if arguments.what == "cpu" else make(arguments.folder, size)
+        return export(arguments.folder) if arguments.what == "cpu" else save_random_bert(arguments.folder, size)
     if arguments.child:
         return child(arguments.child, arguments)
     quick = {"cpu": ["1 ragged", "4 ragged"], "cuda": ["4x8", "ragged"]}

@@ -33,47 +33,47 @@ def main() -> None:
 
     torch.set_num_threads(1)
     tokens, layers = (256, 2) if args.quick else (TOKENS, LAYERS)
-    begun = time.perf_counter()
-    look = stored(tokens, layers)
+    start = time.perf_counter()
+    inspection = stored(tokens, layers)
     record: dict[str, Any] = harness.machine() | {
         "tokens": tokens, "layers": layers, "heads": HEADS, "head_dim": DEPTH,
-        "stored_mib": round(look.bytes / 2**20), "build_seconds": round(time.perf_counter() - begun, 2),
+        "stored_mib": round(inspection.bytes / 2**20), "build_seconds": round(time.perf_counter() - start, 2),
     }  # fmt: skip
-    names, draw = look.store.names(), random.Random(0)
-    begun, used = time.perf_counter(), time.process_time()
+    names, rng = inspection.store.names(), random.Random(0)
+    start, cpu_start = time.perf_counter(), time.process_time()
     for name in names:
-        look.sample(name)
-    record["thumbnails_of_all_maps_s"] = round(time.perf_counter() - begun, 3)
-    record["thumbnails_of_all_maps_cpu_s"] = round(time.process_time() - used, 3)
+        inspection.sample(name)
+    record["thumbnails_of_all_maps_s"] = round(time.perf_counter() - start, 3)
+    record["thumbnails_of_all_maps_cpu_s"] = round(time.process_time() - cpu_start, 3)
     for name in names:
-        look.sinks(name)  # found once for each map
+        inspection.sinks(name)  # found once for each map
 
     def anywhere() -> tuple[str, int]:
-        return draw.choice(names), draw.randrange(tokens)
+        return rng.choice(names), rng.randrange(tokens)
 
     def row(head: int, view: Any) -> Callable[[], Any]:
-        def one() -> Any:
+        def ask() -> Any:
             name, query = anywhere()
-            return look.row(name, head, query, view)
+            return inspection.row(name, head, query, view)
 
-        return one
+        return ask
 
     def column(head: int) -> Callable[[], Any]:
-        def one() -> Any:
+        def ask() -> Any:
             name, key = anywhere()
-            look._columns.clear()
-            return look.column(name, head, key)
+            inspection._columns.clear()
+            return inspection.column(name, head, key)
 
-        return one
+        return ask
 
     def next_column() -> Any:
-        return look.column(names[0], 3, draw.randrange(64))
+        return inspection.column(names[0], 3, rng.randrange(64))
 
     def tile() -> Any:
-        return look.tile(draw.choice(names), 3, (0, tokens), (0, tokens), 512)
+        return inspection.tile(rng.choice(names), 3, (0, tokens), (0, tokens), 512)
 
-    def whole() -> Any:
-        return look.store[names[0]].weights()[0, 3, 5]
+    def full_row() -> Any:
+        return inspection.store[names[0]].weights()[0, 3, 5]
 
     timed = {
         "row of a head": row(3, "raw"),
@@ -85,9 +85,9 @@ def main() -> None:
         "adjacent column": next_column,
         "tile of 512 x 512": tile,
     }
-    times = {name: measured(one, 10 if "column" in name or "tile" in name else 50) for name, one in timed.items()}
+    times = {name: measured(ask, 10 if "column" in name or "tile" in name else 50) for name, ask in timed.items()}
     record["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    times["row from the full matrix"] = measured(whole, 1)
+    times["row from the full matrix"] = measured(full_row, 1)
     record["milliseconds"] = times
     lines = [["asked", "median ms", "slowest ms"], *([name, t["median"], t["max"]] for name, t in times.items())]
     print(harness.table([[str(cell) for cell in line] for line in lines]))
@@ -107,17 +107,17 @@ def stored(tokens: int, layers: int) -> Any:
     from regard.attention.mechanisms.softmax import SoftmaxAttention
     from regard.interpret.inspections.stored import StoredInspection
 
-    store, draw = MapStore(), torch.Generator().manual_seed(0)
+    store, generator = MapStore(), torch.Generator().manual_seed(0)
     attend = SoftmaxAttention().eval()
     for layer in range(layers):
-        q, k = (torch.randn(1, HEADS, tokens, DEPTH, generator=draw) for _ in range(2))
+        q, k = (torch.randn(1, HEADS, tokens, DEPTH, generator=generator) for _ in range(2))
         k = k + torch.nn.functional.pad(q, (0, 0, 1, 0))[:, :, :-1]  # a token looks at the one after whose query it is
         k[:, :, 0] = 2 * q.mean(2)
-        held = ComputedMap(
+        computed_map = ComputedMap(
             name=f"decoder.blocks.{layer}.mix",
             kind="self",
             heads=HEADS,
-            norms=torch.rand(1, HEADS, tokens, generator=draw),
+            norms=torch.rand(1, HEADS, tokens, generator=generator),
             q=q,
             k=k,
             weights_kwargs={"mask": CausalMask()},
@@ -125,19 +125,19 @@ def stored(tokens: int, layers: int) -> Any:
             compute=attend.weights,
             headwise=True,
         )
-        store.add(held)
+        store.add(computed_map)
     return StoredInspection(store, {"text": [f"t{n}" for n in range(tokens)]})
 
 
-def measured(ask: Callable[[], Any], times: int) -> dict[str, float]:
+def measured(query: Callable[[], Any], times: int) -> dict[str, float]:
     """Milliseconds of so many askings after one that does not count."""
     if times > 1:
-        ask()
+        query()
     found = []
     for _ in range(times):
-        begun = time.perf_counter()
-        ask()
-        found.append(1000 * (time.perf_counter() - begun))
+        start = time.perf_counter()
+        query()
+        found.append(1000 * (time.perf_counter() - start))
     return {"median": round(statistics.median(found), 2), "max": round(max(found), 2), "repeats": times}
 
 

@@ -82,11 +82,11 @@ def main() -> None:
 
     torch.set_num_threads(1)
     tokens, layers = (256, 2) if args.quick else (explorer_backend.TOKENS, explorer_backend.LAYERS)
-    look = explorer_backend.stored(tokens, layers)
-    made = app.make_app(ModelPool(["fill-en"], device="cpu"), Settings(explore=True, max_inspection_bytes=2**40))
-    made.state.inspections.add(look)
-    with server.running_server(made) as address:
-        browser = opened()
+    inspection = explorer_backend.stored(tokens, layers)
+    application = app.make_app(ModelPool(["fill-en"], device="cpu"), Settings(explore=True, max_inspection_bytes=2**40))
+    application.state.inspections.add(inspection)
+    with server.running_server(application) as address:
+        browser = open_browser()
         browser.get(address)
         wait(browser)
         record: dict[str, Any] = harness.machine() | {
@@ -94,15 +94,15 @@ def main() -> None:
             "layers": layers,
             "heads": explorer_backend.HEADS,
         }
-        shown = browser.execute_async_script(SHOWN, look.about())
+        shown = browser.execute_async_script(SHOWN, inspection.about())
         record |= {f"{what}_s": round(shown[what] / 1000, 3) for what in ("tokens", "all")}
         record["thumbnails"] = shown["cells"]
-        places = [int(tokens * k / 21.3) for k in range(1, 21)]
+        positions = [int(tokens * k / 21.3) for k in range(1, 21)]
         rows, columns = ".list.look h3", ".list.seen h3"
-        record["hover_ms"] = timed(browser, POINTED, [[place, rows] for place in places])
-        record["column_ms"] = timed(browser, POINTED, [[place + 1, columns] for place in places[::4]])
+        record["hover_ms"] = timed(browser, POINTED, [[position, rows] for position in positions])
+        record["column_ms"] = timed(browser, POINTED, [[position + 1, columns] for position in positions[::4]])
         browser.execute_script("document.querySelector('.cell.chosen').nextSibling.click()")
-        record["hover_one_head_ms"] = timed(browser, POINTED, [[place, rows] for place in places])
+        record["hover_one_head_ms"] = timed(browser, POINTED, [[position, rows] for position in positions])
         record["zoom_ms"] = timed(browser, ZOOMED, [[k, 5 - k] for k in range(6)])
         record["page_mib"] = round(resident(browser) / 2**20)
         browser.quit()
@@ -111,14 +111,14 @@ def main() -> None:
         harness.write("explorer-frontend.json", record)
 
 
-def timed(browser: Any, script: str, given: list[list[Any]]) -> dict[str, float]:
-    """Milliseconds of a script, with each of these arguments."""
-    found = sorted(browser.execute_async_script(script, *arguments) for arguments in given)
+def timed(browser: Any, script: str, argument_lists: list[list[Any]]) -> dict[str, float]:
+    """Return the milliseconds of a script, run with each of these arguments."""
+    found = sorted(browser.execute_async_script(script, *arguments) for arguments in argument_lists)
     return {"median": round(statistics.median(found), 1), "max": round(found[-1], 1)}
 
 
 def wait(browser: Any) -> None:
-    """Until the page has read its own example, so that nothing else is under way."""
+    """Wait until the page has shown its example, so that nothing else is running."""
     ready = (
         "return document.documentElement.dataset.inspection && !document.querySelector('.cell:not(.drawn), html.busy')"
     )
@@ -127,15 +127,15 @@ def wait(browser: Any) -> None:
 
 
 def resident(browser: Any) -> int:
-    """What the process that holds the page has in memory: the largest renderer of this browser."""
+    """Return the bytes in memory of the page's process: the largest renderer of this browser."""
     found = [0]
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             line = (entry / "cmdline").read_bytes()
-            mine = browser.capabilities["chrome"]["userDataDir"].encode()
-            if b"--type=renderer" in line and mine in line:
+            profile = browser.capabilities["chrome"]["userDataDir"].encode()
+            if b"--type=renderer" in line and profile in line:
                 status = (entry / "status").read_text()
                 found.append(1024 * int(re.search(r"VmRSS:\s+(\d+)", status)[1]))  # type: ignore[index]
         except (OSError, TypeError):
@@ -143,16 +143,16 @@ def resident(browser: Any) -> int:
     return max(found)
 
 
-def opened() -> Any:
+def open_browser() -> Any:
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,900"):
-        options.add_argument(word)
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    made.set_script_timeout(300)
-    return made
+    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,900"):
+        options.add_argument(option)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    browser.set_script_timeout(300)
+    return browser
 
 
 if __name__ == "__main__":

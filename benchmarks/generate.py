@@ -1,4 +1,4 @@
-"""Writing speed: GPT-2 124M, ours beside transformers' `generate`, the same weights, taking turns.
+"""Generation speed: GPT-2 124M, Regard against transformers' `generate` with the same weights, taking turns.
 
     python benchmarks/generate.py                     CPU, float32, 2 threads                     -> generate-cpu.json
     python benchmarks/generate.py --device cuda       bfloat16; ours, ours compiled, transformers -> generate-cuda.json
@@ -9,12 +9,12 @@ tokens, every output is forced to 128 more (eos is ruled out), greedy; reading t
 write the same tokens: the last column counts the outputs that equal transformers' (in bfloat16 some differ by rounding,
 and after the first difference all the rest does).
 
-    regard                runtime.inference.prepare on a CPU, for one text at a time or for several, as the commands do;
-                          on a GPU the step recorded as a CUDA graph (runtime.cuda_graph)
-    regard+compiled       the same with the step compiled (runtime.inference.compiled), on a GPU
-    regard-int8           int8 weights and products (runtime.inference.quantize_int8), on a CPU, if asked for
-    transformers          generate as it comes: a cache that grows
-    transformers-static   generate with cache_implementation="static", which compiles its step, if asked for
+    regard                runtime.inference.pack_weights on a CPU, for one text at a time or several;
+                          on a GPU the step captured as a CUDA graph (runtime.cuda_graph)
+    regard+compiled       the same with the step compiled (runtime.inference.compile_step), on a GPU
+    regard-int8           int8 weights and products (runtime.inference.quantize_int8), on a CPU, if selected
+    transformers          generate with its defaults: a cache that grows
+    transformers-static   generate with cache_implementation="static", which compiles its step, if selected
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ EOS = 0
 
 
 class RegardGenerator:
-    """Regard, made ready to serve."""
+    """Regard with packed weights."""
 
-    def __init__(self, folder: Path, device: str, dtype: str, how: str = "prepare") -> None:
+    def __init__(self, folder: Path, device: str, dtype: str, prepare: str = "pack_weights") -> None:
         import torch
 
         from regard.runtime import inference
@@ -54,27 +54,29 @@ class RegardGenerator:
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         self.device, self.models = device, {}
-        kinds = (True, False) if how == "prepare" and device == "cpu" else (None,)
-        for alone in kinds:  # one text at a time, and several: the command line knows which, too
+        modes = (True, False) if prepare == "pack_weights" and device == "cpu" else (None,)
+        for is_single in modes:  # one text at a time, and several, as the command line does
             model = gpt2.load(folder)[0].to(device, getattr(torch, dtype)).eval()
-            self.models[alone] = inference.pack_weights(model, rows=1) if alone else getattr(inference, how)(model)
+            self.models[is_single] = (
+                inference.pack_weights(model, rows=1) if is_single else getattr(inference, prepare)(model)
+            )
 
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
-        """Token numbers in and out."""
+        """Generate token ids."""
         import torch
 
         from regard.decoding.beam_search import greedy_search
 
         model = self.models.get(len(prompts) == 1) or self.models[None]
         found = greedy_search(model, torch.tensor(prompts, device=self.device), max_length=new, banned_tokens=[EOS])
-        return [one.tokens for one in found]
+        return [hypothesis.tokens for hypothesis in found]
 
 
 class RegardCompiled(RegardGenerator):
     """Regard with the step compiled."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
-        super().__init__(folder, device, dtype, "compiled")
+        super().__init__(folder, device, dtype, "compile_step")
 
 
 class RegardInt8(RegardGenerator):
@@ -84,10 +86,10 @@ class RegardInt8(RegardGenerator):
         super().__init__(folder, device, dtype, "quantize_int8")
 
 
-class Transformers:
+class TransformersGenerator:
     """transformers' own generate."""
 
-    more: ClassVar[dict[str, Any]] = {}
+    options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
         import torch
@@ -98,7 +100,7 @@ class Transformers:
         self.model = GPT2LMHeadModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
 
     def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
-        """Token numbers in and out."""
+        """Generate token ids."""
         import torch
 
         inputs = torch.tensor(prompts, device=self.device)
@@ -110,32 +112,32 @@ class Transformers:
                 max_new_tokens=new,
                 do_sample=False,
                 pad_token_id=EOS,
-                **self.more,
+                **self.options,
             )
         return out[:, inputs.shape[1] :].tolist()
 
 
-class TransformersStatic(Transformers):
+class TransformersStatic(TransformersGenerator):
     """The same with a static cache, for which it compiles its step."""
 
-    more: ClassVar[dict[str, Any]] = {"cache_implementation": "static"}
+    options: ClassVar[dict[str, Any]] = {"cache_implementation": "static"}
 
 
 CONTENDERS: dict[str, type] = {
     "regard": RegardGenerator,
     "regard+compiled": RegardCompiled,
     "regard-int8": RegardInt8,
-    "transformers": Transformers,
+    "transformers": TransformersGenerator,
     "transformers-static": TransformersStatic,
 }
 
 
 def child(name: str, folder: Path, device: str, dtype: str) -> None:
-    """Load, then write whenever asked."""
+    """Run one contender: load, then generate on request."""
     contender = CONTENDERS[name](folder, device, dtype)
     vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
 
-    def do(batch: int, new: int, keep: bool = False) -> dict[str, Any]:
+    def do(batch: int, new: int, return_tokens: bool = False) -> dict[str, Any]:
         if device == "cuda":
             import torch
 
@@ -144,7 +146,7 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
         began = time.perf_counter()
         written = contender.write(prompts, new)  # lists on the host: the device has finished
         result: dict[str, Any] = {"seconds": time.perf_counter() - began, "tokens": sum(map(len, written))}
-        if keep:
+        if return_tokens:
             result["written"] = written
         if device == "cuda":
             result["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
@@ -154,15 +156,15 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
 
 
 def _prompts(number: int, vocab: int) -> list[list[int]]:
-    """The same random prompts for everyone."""
+    """Return random prompts, the same for all contenders."""
     import random
 
-    draw = random.Random(7)
-    return [[draw.randrange(1, vocab) for _ in range(PROMPT)] for _ in range(number)]
+    rng = random.Random(7)
+    return [[rng.randrange(1, vocab) for _ in range(PROMPT)] for _ in range(number)]
 
 
-def make(folder: Path, size: dict[str, Any]) -> None:
-    """A random GPT-2, saved by transformers. In a child: the parent stays small."""
+def save_random_gpt2(folder: Path, size: dict[str, Any]) -> None:
+    """Save a random GPT-2, in a child process, so that the parent stays small."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -181,7 +183,7 @@ def make(folder: Path, size: dict[str, Any]) -> None:
 
 
 def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Speed, contender beside contender, round by round."""
+    """Time all contenders in turns and return the results."""
     steal, names = harness.Steal(), arguments.contenders
     record = harness.machine(arguments.device) | {
         "threads": arguments.threads,
@@ -194,11 +196,11 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     children = [harness.Child(name, __file__, options, arguments.threads) for name in names]
     cases = []
     for batch in arguments.cases:
-        asked = {"batch": batch, "new": arguments.new}
-        # the first turn warms up and shows what is written; a second one settles allocators and recorded graphs
-        (first,) = harness.rounds(children, 1, **asked, keep=True)
-        harness.rounds(children, 1, **asked)
-        turns = harness.rounds(children, arguments.rounds, **asked)
+        request = {"batch": batch, "new": arguments.new}
+        # the first turn warms up and returns the outputs; the second settles allocators and CUDA graphs
+        (first,) = harness.rounds(children, 1, **request, return_tokens=True)
+        harness.rounds(children, 1, **request)
+        turns = harness.rounds(children, arguments.rounds, **request)
         speed = {name: [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns] for name in names}
         case: dict[str, Any] = {"batch": batch, "contenders": {}}
         peer = "transformers" if "transformers" in names else names[-1]
@@ -212,15 +214,15 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 row["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
             case["contenders"][name] = row
         for contender in [name for name in names if name.startswith("regard")]:
-            for other in [name for name in names if name.startswith("transformers")]:
-                case[f"{contender} / {other}"] = harness.median_and_range(
-                    [a / b for a, b in zip(speed[contender], speed[other], strict=True)]
+            for peer_name in [name for name in names if name.startswith("transformers")]:
+                case[f"{contender} / {peer_name}"] = harness.median_and_range(
+                    [a / b for a, b in zip(speed[contender], speed[peer_name], strict=True)]
                 )
         cases.append(case)
         ratios = ", ".join(f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name)
         print(f"batch {batch}: {ratios}", file=sys.stderr, flush=True)
-    for one in children:
-        one.close()
+    for process in children:
+        process.close()
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
 
 
@@ -239,7 +241,7 @@ def show(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read the arguments, make the weights, run."""
+    """Read the arguments, save_random_gpt2 the weights, run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     dtypes = ("float32", "bfloat16", "float16")
@@ -255,7 +257,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     if arguments.child == "make":
-        return make(arguments.folder, SMALL if arguments.quick else BASE)
+        return save_random_gpt2(arguments.folder, SMALL if arguments.quick else BASE)
     if arguments.child:
         return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
     compiled = ["regard+compiled"] if arguments.device == "cuda" else []  # a CPU's shapes grow: nothing to compile

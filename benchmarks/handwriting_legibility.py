@@ -1,4 +1,4 @@
-"""Can what the scribe writes be read? A small network that learned to read real digits says which it sees.
+"""Legibility of synthesised handwriting: accuracy of a small classifier trained on real digits.
 
     python benchmarks/handwriting_legibility.py          pen-digits, by bias -> results/handwriting-legibility.json
     python benchmarks/handwriting_legibility.py --model runs/pen-digits  another model
@@ -23,22 +23,22 @@ import harness
 import torch
 from torch import nn
 
-SIDE, INK = 24, 0.045  # pixels of a picture; thickness of a stroke as a share of it
+SIDE, INK = 24, 0.045  # pixels of an image; thickness of a stroke as a share of it
 BIASES = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
-EACH = 10  # lines of a text, each by chance of its own
+LINES_PER_TEXT = 10  # lines of a text, each by chance of its own
 
 
-def picture(strokes: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Strokes as a picture: scaled to the frame, their shape kept, ink from 0 to 1."""
+def rasterize(strokes: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Draw strokes as an image with values from 0 to 1, scaled to the frame with their aspect ratio."""
     if not strokes:
         return torch.zeros(SIDE, SIDE)
     dense = torch.cat([_dense(stroke) for stroke in strokes])
     low, high = dense.amin(0), dense.amax(0)
     middle, size = (low + high) / 2, float((high - low).max().clamp(min=0.3))
-    at = (dense - middle) / size * 0.84 + 0.5  # a margin of 8 % on the longer side
+    points = (dense - middle) / size * 0.84 + 0.5  # a margin of 8 % on the longer side
     centre = (torch.arange(SIDE) + 0.5) / SIDE
-    x = (centre[None] - at[:, :1]).square()  # P X
-    y = (centre[None] - at[:, 1:]).square()  # P Y
+    x = (centre[None] - points[:, :1]).square()  # P X
+    y = (centre[None] - points[:, 1:]).square()  # P Y
     return torch.exp(-(y[:, :, None] + x[:, None]) / (2 * INK**2)).amax(0)
 
 
@@ -51,7 +51,7 @@ def _dense(stroke: torch.Tensor) -> torch.Tensor:
     return torch.cat([between.transpose(0, 1).reshape(-1, 2), stroke[-1:]])
 
 
-class Reader(nn.Module):
+class DigitClassifier(nn.Module):
     """Pictures of digits in, logits of the ten out."""
 
     def __init__(self) -> None:
@@ -66,21 +66,21 @@ class Reader(nn.Module):
         return self.layers(pictures[:, None])
 
 
-def trained(characters: Sequence[Any], epochs: int, seed: int = 0) -> Reader:
+def trained(characters: Sequence[Any], epochs: int, seed: int = 0) -> DigitClassifier:
     """A reader that has seen these digits, drawn differently in every epoch."""
     torch.manual_seed(seed)
-    reader = Reader()
-    optimiser = torch.optim.AdamW(reader.parameters(), lr=2e-3, weight_decay=0.05)
+    reader = DigitClassifier()
+    optimizer = torch.optim.AdamW(reader.parameters(), lr=2e-3, weight_decay=0.05)
     steps = epochs * -(-len(characters) // 50)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     labels = torch.tensor([c.label for c in characters])
     for _ in range(epochs):
-        drawn = torch.stack([picture(_rotated(_strokes(c))) for c in characters])
+        images = torch.stack([rasterize(_rotated(_strokes(c))) for c in characters])
         for rows in torch.randperm(len(characters)).split(50):
-            loss = nn.functional.cross_entropy(reader(drawn[rows]), labels[rows], label_smoothing=0.05)
-            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(reader(images[rows]), labels[rows], label_smoothing=0.05)
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     return reader.eval()
 
@@ -99,24 +99,30 @@ def _rotated(strokes: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def read(reader: Reader, digits: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor:
+def read(reader: DigitClassifier, digits: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor:
     """Which digit each is taken for."""
-    return reader(torch.stack([picture(strokes) for strokes in digits])).argmax(-1)
+    return reader(torch.stack([rasterize(strokes) for strokes in digits])).argmax(-1)
 
 
-def by_bias(scribe: Any, reader: Reader, texts: Sequence[str], bias: float, seed: int) -> tuple[dict[str, Any], Any]:
+def by_bias(
+    predictor: Any, reader: DigitClassifier, texts: Sequence[str], bias: float, seed: int
+) -> tuple[dict[str, Any], Any]:
     """How much of what was written at a bias is read as asked; and the lines."""
-    lines = [x for i, text in enumerate(texts) for x in scribe.samples([text], EACH, bias=bias, seed=1000 * seed + i)]
-    asked = torch.tensor([int(c) for line in lines for c in line.text])
+    lines = [
+        x
+        for i, text in enumerate(texts)
+        for x in predictor.samples([text], LINES_PER_TEXT, bias=bias, seed=1000 * seed + i)
+    ]
+    expected = torch.tensor([int(c) for line in lines for c in line.text])
     found = read(reader, [strokes for line in lines for strokes in line.characters()])
-    right = found == asked
-    whole = right.split([len(line.text) for line in lines])
-    every = [bool(w.all()) and line.finished for w, line in zip(whole, lines, strict=True)]
-    digits = {str(d): round(float(right[asked == d].float().mean()), 3) for d in range(10)}
+    right = found == expected
+    by_line = right.split([len(line.text) for line in lines])
+    correct_lines = [bool(w.all()) and line.finished for w, line in zip(by_line, lines, strict=True)]
+    digits = {str(d): round(float(right[expected == d].float().mean()), 3) for d in range(10)}
     return {
         "bias": bias,
         "digit_accuracy": round(float(right.float().mean()), 4),
-        "line_accuracy": round(sum(every) / len(every), 4),
+        "line_accuracy": round(sum(correct_lines) / len(correct_lines), 4),
         "finished_fraction": round(sum(line.finished for line in lines) / len(lines), 4),
         "by_digit": digits,
     }, lines
@@ -125,7 +131,9 @@ def by_bias(scribe: Any, reader: Reader, texts: Sequence[str], bias: float, seed
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--model", default="pen-digits")
-    parser.add_argument("--texts", type=int, default=40, help=f"of five digits, for each bias; {EACH} lines of each")
+    parser.add_argument(
+        "--texts", type=int, default=40, help=f"of five digits, for each bias; {LINES_PER_TEXT} lines of each"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", type=Path, help="draw the first lines of each bias")
     parser.add_argument("--name", default="handwriting-legibility", help="of the result file")
@@ -141,7 +149,7 @@ def main() -> None:
     right = read(reader, [_strokes(c) for c in real]) == torch.tensor([c.label for c in real])
     record = harness.machine() | {
         "model": asked.model if "/" not in asked.model else Path(asked.model).name,
-        "lines": asked.texts * EACH,
+        "lines": asked.texts * LINES_PER_TEXT,
         "seed": asked.seed,
         "real_digits": {"digit_accuracy": round(float(right.float().mean()), 4), "digits": len(real)},
         "generated": [],
@@ -157,7 +165,7 @@ def main() -> None:
     for bias in BIASES[:2] if asked.quick else BIASES:
         row, lines = by_bias(scribe, reader, texts, bias, asked.seed)
         record["generated"].append(row)
-        shown += lines[: 3 * EACH : EACH]
+        shown += lines[: 3 * LINES_PER_TEXT : LINES_PER_TEXT]
         print(
             f"bias {bias:<4} digits {row['digit_accuracy']:6.1%}   lines {row['line_accuracy']:6.1%}   "
             f"finished {row['finished_fraction']:6.1%}"

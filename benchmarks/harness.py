@@ -1,6 +1,6 @@
-"""What the benchmarks share: contenders in processes of their own, taking turns; a record of the machine; a table.
+"""Shared by the benchmarks: contenders in their own processes, taking turns; a description of the machine; a table.
 
-Two OpenMP runtimes in one process slow both, so every contender lives in its own child process. The children load once
+Two OpenMP runtimes in one process slow both, so every contender has its own child process. The children load once
 and then wait; the parent hands out turns, A B C A B C ..., so that a noisy machine is noisy for all of them alike, and
 ratios are taken within each round.
 """
@@ -47,7 +47,7 @@ class Child:
         )
 
     def ask(self, **request: Any) -> Any:
-        """One request, one answer."""
+        """Send one request and return its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -58,23 +58,23 @@ class Child:
         raise SystemExit(f"the contender '{self.name}' ended with status {self.process.wait()}; its message is above")
 
     def close(self) -> None:
-        """Let it end."""
+        """Close the pipe and wait for the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 
 
-_ANSWER = "\x02"  # before every answer, so that whatever a library prints is not taken for one
+_ANSWER = "\x02"  # marks answers, so that other output of a library is ignored
 
 
 def serve_requests(do: Callable[..., Any]) -> None:
-    """The child's side: call `do` with every request until the parent closes the pipe."""
+    """In the child: call `do` with every request until the parent closes the pipe."""
     for line in sys.stdin:
         print(_ANSWER + json.dumps(do(**json.loads(line))), flush=True)
 
 
 def rounds(children: Sequence[Child], number: int, pause: float = 0.3, **request: Any) -> list[dict[str, Any]]:
-    """`number` rounds of turns; answers by name. In the pause, the last one's spinning OpenMP threads go to sleep."""
+    """Run `number` rounds of turns; return answers by name. In the pause, spinning OpenMP threads go to sleep."""
     turns = []
     for _ in range(number):
         turn = {}
@@ -86,14 +86,14 @@ def rounds(children: Sequence[Child], number: int, pause: float = 0.3, **request
 
 
 def median_and_range(values: Iterable[float], digits: int = 3) -> dict[str, float]:
-    """Median, lowest and highest."""
+    """Return median, minimum and maximum."""
     values = list(values)
     found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
     return {name: float(f"{value:.{digits + 1}g}") for name, value in found.items()}
 
 
 class Steal:
-    """The share of CPU time that the hypervisor gave to others while this was open (Linux)."""
+    """The share of CPU time that the hypervisor gave to others since this was made (Linux)."""
 
     def __init__(self) -> None:
         self.before = self._read()
@@ -101,21 +101,21 @@ class Steal:
     @staticmethod
     def _read() -> list[int] | None:
         try:
-            return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+            return [int(count) for count in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
         except OSError:
             return None
 
     def share(self) -> float | None:
-        """Steal over all CPU time, 0 to 1; None where the system does not say."""
-        now = self._read()
-        if now is None or self.before is None:
+        """Return steal over all CPU time, 0 to 1; None if unknown."""
+        after = self._read()
+        if after is None or self.before is None:
             return None
-        used = [b - a for a, b in zip(self.before, now, strict=True)]
-        return round(used[7] / max(sum(used[:8]), 1), 4)
+        spent = [b - a for a, b in zip(self.before, after, strict=True)]
+        return round(spent[7] / max(sum(spent[:8]), 1), 4)
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """What a number means nothing without."""
+    """Return the date, command, hardware and versions to store with a result."""
     record: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": " ".join(["python", os.path.relpath(sys.argv[0], HERE.parent), *sys.argv[1:]]),
@@ -136,7 +136,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The packages that were compared."""
+    """Return the versions of the compared packages."""
     found = {}
     for package in PACKAGES:
         try:
@@ -163,21 +163,21 @@ def _cpu() -> str:
 
 
 def write(name: str, record: dict[str, Any]) -> Path:
-    """Put a result down, whole or not at all."""
+    """Write a result file atomically."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / name
-    waiting = path.with_suffix(".part")
-    with open(waiting, "w", encoding="utf-8") as file:
+    temporary = path.with_suffix(".part")
+    with open(temporary, "w", encoding="utf-8") as file:
         json.dump(record, file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    os.replace(waiting, path)
+    os.replace(temporary, path)
     return path
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:
-    """Rows as aligned columns, the first row a heading."""
+    """Format rows as aligned columns; the first row is the heading."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in texts]

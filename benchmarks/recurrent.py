@@ -1,4 +1,4 @@
-"""Recurrent translators: decoding with beams and training, ours beside plain PyTorch of the same weights, taking turns.
+"""Recurrent translators: beam search and training, Regard against plain PyTorch with the same weights, taking turns.
 
     python benchmarks/recurrent.py                     CPU, float32, 1 thread     -> results/recurrent-cpu.json
     python benchmarks/recurrent.py --device cuda       GPU; training in bfloat16  -> results/recurrent-cuda.json
@@ -38,7 +38,7 @@ TRAINERS = {
 
 
 def model(kind: str, size: dict[str, int]) -> Any:
-    """Ours, with weights of a fixed seed."""
+    """Return Regard's model with weights of a fixed seed."""
     import torch
 
     from regard.models import build
@@ -51,7 +51,7 @@ def model(kind: str, size: dict[str, int]) -> Any:
         "cell": "lstm",
         "encoder": "lstm",
         "layers": 1,
-        "decoder": "no_input_feeding" if kind.endswith("no input feeding") else "fed",
+        "decoder": "no_input_feeding" if kind.endswith("no input feeding") else "input_feeding",
     }
     return build("luong", **size, **shared)
 
@@ -59,8 +59,8 @@ def model(kind: str, size: dict[str, int]) -> Any:
 # -- the contenders, each in a process of its own ----------------------------------------------------------------------
 
 
-def write(name: str, device: str, size: dict[str, int]) -> None:
-    """One contender in decoding."""
+def decode_child(name: str, device: str, size: dict[str, int]) -> None:
+    """Run one contender in decoding."""
     import torch
     from plain_recurrent import PlainRNNsearch
 
@@ -74,16 +74,16 @@ def write(name: str, device: str, size: dict[str, int]) -> None:
     plain = PlainRNNsearch(built).to(device).eval()
     prepared = inference.pack_weights(built.to(device))
 
-    def found(source: Any, lengths: Any, beams: int) -> list[list[int]]:
+    def decode(source: Any, lengths: Any, beams: int) -> list[list[int]]:
         if name == "loop":
             rows = zip(source, lengths, strict=True)
             return [plain.beam_one(row, length, beams, TARGET) for row, length in rows]
         if name == "batched loop":
             return plain.beam_batch(source, lengths, beams, TARGET)
-        how: dict[str, Any] = {"max_length": TARGET, "ban": [0, built.eos]}
+        options: dict[str, Any] = {"max_length": TARGET, "banned_tokens": [0, built.eos]}
         if beams == 1:
-            return [one.tokens for one in greedy_search(prepared, source, lengths, **how)]
-        return [best[0].tokens for best in beam_search(prepared, source, lengths, beam_size=beams, **how)]
+            return [hypothesis.tokens for hypothesis in greedy_search(prepared, source, lengths, **options)]
+        return [best[0].tokens for best in beam_search(prepared, source, lengths, beam_size=beams, **options)]
 
     def do(batch: int, beams: int) -> dict[str, Any]:
         source = torch.randint(3, size["vocab"], (batch, SOURCE), generator=torch.Generator().manual_seed(1))
@@ -91,46 +91,46 @@ def write(name: str, device: str, size: dict[str, int]) -> None:
         if device == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter()
-        tokens = found(source, lengths, beams)
+        tokens = decode(source, lengths, beams)
         return {"seconds": time.perf_counter() - began, "tokens": tokens}
 
     harness.serve_requests(do)
 
 
 def train_child(name: str, device: str, size: dict[str, int]) -> None:
-    """One contender in training."""
+    """Run one contender in training."""
     import torch
     from plain_recurrent import PlainLuong, PlainRNNsearch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.set_float32_matmul_precision("high")
-    whose, kind = name.split(": ")
+    library, kind = name.split(": ")
     built = model(kind, size)
-    if whose == "plain":
+    if library == "plain":
         built = (PlainRNNsearch if kind == "rnnsearch" else PlainLuong)(built)
     built = built.to(device).train()
     parameters = list(built.parameters())
-    optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def do(batch: int, length: int, steps: int) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(1)
         lengths = torch.randint(length // 2, length + 1, (batch,), generator=generator)
-        words = torch.randint(3, size["vocab"], (3, batch, length), generator=generator)
-        source, target, wanted = words.masked_fill(torch.arange(length) >= lengths[:, None], 0)
-        wanted = wanted.masked_fill(wanted == 0, -100)
-        inputs = [x.to(device) for x in (source, target, lengths, wanted)]
+        token_ids = torch.randint(3, size["vocab"], (3, batch, length), generator=generator)
+        source, target, labels = token_ids.masked_fill(torch.arange(length) >= lengths[:, None], 0)
+        labels = labels.masked_fill(labels == 0, -100)
+        inputs = [x.to(device) for x in (source, target, lengths, labels)]
         if device == "cuda":
             torch.cuda.synchronize()
         first, began = None, time.perf_counter()
         for _ in range(steps):
-            source, target, lengths, wanted = inputs
+            source, target, lengths, labels = inputs
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device == "cuda"):
                 logits = built(source, target, lengths)
-                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             first = loss.detach() if first is None else first
         last = float(loss.detach())  # waits for the device
         seconds, tokens = time.perf_counter() - began, int(inputs[2].sum()) * steps
@@ -140,12 +140,12 @@ def train_child(name: str, device: str, size: dict[str, int]) -> None:
     harness.serve_requests(do)
 
 
-# -- taking turns ------------------------------------------------------------------------------------------------------
+# -- comparison --------------------------------------------------------------------------------------------------------
 
 
 def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every batch and beam, all contenders in turn."""
-    children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in DECODERS]
+    """Time decoding for every batch and beam size, all contenders in turn."""
+    children = [harness.Child(name, __file__, _child_options(arguments), arguments.threads) for name in DECODERS]
     cases = []
     for batch, beams in [(4, 3)] if arguments.quick else DECODING[arguments.device]:
         harness.rounds(children, 2 if arguments.device == "cuda" else 1, batch=batch, beams=beams)
@@ -164,19 +164,19 @@ def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 "same_outputs": f"{same}/{batch}",
             }
         cases.append(case)
-    for one in children:
-        one.close()
+    for process in children:
+        process.close()
     return cases
 
 
 def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every pair, all contenders in turn; the first losses must be equal."""
+    """Time training, all contenders in turn; the first losses must be equal."""
     cases = []
     for kind, names in TRAINERS.items():
-        children = [harness.Child(name, __file__, _passed(arguments), arguments.threads) for name in names]
+        children = [harness.Child(name, __file__, _child_options(arguments), arguments.threads) for name in names]
         for batch, length in [(4, 6)] if arguments.quick else TRAINING[arguments.device]:
             steps = 2 if arguments.quick else 20 if arguments.device == "cuda" else 4
-            begun = harness.rounds(children, 1, batch=batch, length=length, steps=2)
+            warm_up = harness.rounds(children, 1, batch=batch, length=length, steps=2)
             turns = harness.rounds(children, arguments.rounds, batch=batch, length=length, steps=steps)
             case: dict[str, Any] = {"model": kind, "batch": batch, "length": length, "contenders": {}}
             for name in names:
@@ -186,34 +186,36 @@ def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                     "tokens_per_second": harness.median_and_range(speed),
                     "regard_speedup": harness.median_and_range(ratio),
                 }
-                case["contenders"][name] = row | {"first_loss": begun[0][name]["first"]}
+                case["contenders"][name] = row | {"first_loss": warm_up[0][name]["first"]}
             cases.append(case)
-        for one in children:
-            one.close()
+        for process in children:
+            process.close()
     return cases
 
 
-def _passed(arguments: argparse.Namespace) -> list[str]:
+def _child_options(arguments: argparse.Namespace) -> list[str]:
     return ["--device", arguments.device, *(["--quick"] if arguments.quick else [])]
 
 
 def show(record: dict[str, Any]) -> str:
-    """Both tables."""
+    """Format both tables."""
     rows = [["decoding", "contender", "tokens/s", "Regard speedup", "same_outputs"]]
     for case in record["decoding"]:
         for name, row in case["contenders"].items():
             middle = row["tokens_per_second"]["median"], row["regard_speedup"]["median"]
             rows.append([f"{case['batch']} x {case['beam_size']}", name, *map(str, middle), row["same_outputs"]])
-    more = [["training", "contender", "tokens/s", "Regard speedup", "first loss"]]
+    training_rows = [["training", "contender", "tokens/s", "Regard speedup", "first loss"]]
     for case in record["training"]:
         for name, row in case["contenders"].items():
             middle = row["tokens_per_second"]["median"], row["regard_speedup"]["median"]
-            more.append([f"{case['batch']} x {case['length']}", name, *map(str, middle), f"{row['first_loss']:.4f}"])
-    return harness.table(rows) + "\n\n" + harness.table(more)
+            training_rows.append(
+                [f"{case['batch']} x {case['length']}", name, *map(str, middle), f"{row['first_loss']:.4f}"]
+            )
+    return harness.table(rows) + "\n\n" + harness.table(training_rows)
 
 
 def main() -> None:
-    """Read the arguments and run."""
+    """Run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=5)
@@ -223,7 +225,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = SMALL if arguments.quick else SIZE
     if arguments.child:
-        return (write if arguments.child in DECODERS else train_child)(arguments.child, arguments.device, size)
+        return (decode_child if arguments.child in DECODERS else train_child)(arguments.child, arguments.device, size)
     arguments.rounds = 2 if arguments.quick else arguments.rounds
     steal = harness.Steal()
     record: dict[str, Any] = harness.machine(arguments.device) | {

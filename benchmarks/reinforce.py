@@ -1,4 +1,4 @@
-"""How good is the gradient of hard attention? Every alignment of short words, written out, beside what is drawn.
+"""Variance and bias of gradient estimators of hard attention, against the enumeration of all alignments.
 
     python benchmarks/reinforce.py              -> results/reinforce.json and docs/assets/reinforce.png
     python benchmarks/reinforce.py --updates 0  a fresh model
@@ -23,14 +23,14 @@ from typing import Any
 
 import harness
 
-WORDS, LETTERS, SOUNDS = 4, 3, 3  # four places with the end, four tokens with the end: 256 alignments
+WORDS, LETTERS, SOUNDS = 4, 3, 3  # four positions and four tokens, with the end: 256 alignments
 NS = [4**k for k in range(9)]  # draws averaged
-GROUP = 4  # readings of `others`
+GROUP = 4  # samples of `leave_one_out`
 RUNS = 40  # simulations of each number of draws
 
 
 def main() -> None:
-    """Train a little, enumerate, compare, draw."""
+    """Train briefly, enumerate, compare, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=300, help="of training before the gradients are looked at")
     parser.add_argument("--words", type=int, default=WORDS)
@@ -44,7 +44,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(args.seed)
     record = {"machine": harness.machine(), "settings": {"updates": args.updates, "seed": args.seed}}
-    part, model, level = trained(args.updates)
+    part, model, mean_reward = trained(args.updates)
     rows, names = short_words(part)[: args.words], []
     sums: dict[str, dict[str, Any]] = {}
     norm, gap = 0.0, 0.0
@@ -54,7 +54,7 @@ def main() -> None:
         table = AlignmentTable(model, source, target)
         norm += float(table.exact.square().sum())
         gap += float(table.likelihood - table.bound)
-        for name, found in table.estimators(level).items():
+        for name, found in table.estimators(mean_reward).items():
             add(sums, name, found)
         for temperature in (1.0, 0.3):
             add(sums, f"gumbel, τ {temperature}", gumbel(model, source, target, table.exact, temperature, args.draws))
@@ -63,39 +63,39 @@ def main() -> None:
         name: {
             "variance": s["variance"] / norm,
             "bias": (s["bias"] / norm) ** 0.5,
-            "errors": [[n, (far / norm) ** 0.5] for n, far in s["errors"].items()],
+            "errors": [[n, (error / norm) ** 0.5] for n, error in s["errors"].items()],
         }
         for name, s in sums.items()
     }
-    record |= {"words": names, "mean_reward_per_token": level, "elbo_gap_per_word": gap / len(rows)}
+    record |= {"words": names, "mean_reward_per_token": mean_reward, "elbo_gap_per_word": gap / len(rows)}
     record["estimators"] = results
     harness.write(args.output, record)
-    picture(results, args.updates, args.picture)
+    draw_figure(results, args.updates, args.picture)
     for name, found in results.items():
         print(f"{name:<26} variance {found['variance']:10.3g}   bias {found['bias']:.2e}")
 
 
 def add(sums: dict[str, dict[str, Any]], name: str, found: dict[str, Any]) -> None:
-    """Sums of squares over words."""
+    """Add sums of squares of a word."""
     old = sums.setdefault(name, {"variance": 0.0, "bias": 0.0, "errors": {}})
     old["variance"] += found["variance"]
     old["bias"] += found["bias"]
-    for n, far in found["errors"].items():
-        old["errors"][n] = old["errors"].get(n, 0.0) + far
+    for n, error in found["errors"].items():
+        old["errors"][n] = old["errors"].get(n, 0.0) + error
 
 
 # -- data and model ----------------------------------------------------------------------------------------------------
 
 
 def short_words(part: Any) -> list[int]:
-    """Rows with so many letters and sounds."""
+    """Return the rows with LETTERS letters and SOUNDS phonemes."""
     fits = (part.source.lengths == LETTERS + 1) & (part.target.lengths == SOUNDS + 2)
     found: list[int] = fits.nonzero()[:, 0].tolist()
     return found
 
 
 def pair(part: Any, row: int) -> tuple[Any, Any]:
-    """One word and its sounds, as numbers."""
+    """Return the token ids of one word and its phonemes."""
     import torch
 
     batch = part.collate(torch.tensor([row]))
@@ -103,8 +103,7 @@ def pair(part: Any, row: int) -> tuple[Any, Any]:
 
 
 def trained(updates: int) -> tuple[Any, Any, float]:
-    """The validation part, a model after some updates on short words of the training part, and its mean reward a token
-    as a moving baseline that listened all along has it."""
+    """Return the validation split, a model trained on short words, and its moving mean reward per token."""
     import torch
 
     from regard.attention.aligners.hard import collect_choices
@@ -124,21 +123,21 @@ def trained(updates: int) -> tuple[Any, Any, float]:
         PolicyGradientLoss(Reinforce(entropy=0.02, baseline="leave_one_out", num_samples=GROUP)),
         MovingAverageBaseline(decay=0.95),
     )
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for step in range(max(updates, 20)):  # a fresh model's rewards are listened to, not learned from
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for step in range(max(updates, 20)):  # with 0 updates, rewards are only observed
         batch = part.collate(rows[torch.randint(len(rows), (32,))])
         batch = type(batch)(*(x.repeat_interleave(GROUP, 0) for x in batch))
-        wanted = shift_targets(batch)
+        targets = shift_targets(batch)
         pass_state = PassState()
         logits = model.train()(batch.source, batch.target[:, :-1], batch.source_lengths, pass_state=pass_state)
-        rewards, real = token_log_probs(logits, wanted), wanted >= 0
-        loss = choices.loss(*collect_choices(pass_state)[:2], rewards, real, step) - rewards.sum()
-        moving.observe(rewards.detach().sum(), real.sum())
+        rewards, valid = token_log_probs(logits, targets), targets >= 0
+        loss = choices.loss(*collect_choices(pass_state)[:2], rewards, valid, step) - rewards.sum()
+        moving.observe(rewards.detach().sum(), valid.sum())
         moving.update()
         if step < updates:
-            optimiser.zero_grad()
-            (loss / real.sum()).backward()
-            optimiser.step()
+            optimizer.zero_grad()
+            (loss / valid.sum()).backward()
+            optimizer.step()
     return data.load("val", text), model, float(moving.mean_reward())
 
 
@@ -146,7 +145,7 @@ def trained(updates: int) -> tuple[Any, Any, float]:
 
 
 class AlignmentTable:
-    """All alignments of one word, with the pieces of their gradients."""
+    """All alignments of one word, with the terms of their gradients."""
 
     def __init__(self, model: Any, source: Any, target: Any) -> None:
         import torch
@@ -155,27 +154,27 @@ class AlignmentTable:
         from regard.core.layer_state import PassState
         from regard.tasks.exact_alignments import enumerate_alignments
 
-        every = enumerate_alignments(model, source, target)
-        self.exact = flat(every.bound, model)
-        self.bound, self.likelihood = every.bound.detach(), every.likelihood.detach()
-        self.chances, self.rewards = every.chances.detach(), every.rewards.detach()
-        own, choice = [], []
+        alignments = enumerate_alignments(model, source, target)
+        self.exact = flat_gradient(alignments.bound, model)
+        self.bound, self.likelihood = alignments.bound.detach(), alignments.likelihood.detach()
+        self.chances, self.rewards = alignments.chances.detach(), alignments.rewards.detach()
+        direct, choice = [], []
         aligner = model.decoder.aligner
         model.eval()
         aligner.training = True
-        for path in every.paths:  # one row at a time: its five gradients go through that row alone
+        for path in alignments.paths:  # one row at a time, for the gradients of this row alone
             with aligner.force_path(path[None]):
                 pass_state = PassState()
                 logits = model(source[None], target[None, :-1], pass_state=pass_state)
                 log_s = collect_choices(pass_state).log_probs[0]
-            likely = logits[0].log_softmax(-1).gather(1, target[1:, None]).sum()
-            own.append(flat(likely, model, keep=True))
-            choice.append(torch.stack([flat(one, model, keep=True) for one in log_s]))
+            log_likelihood = logits[0].log_softmax(-1).gather(1, target[1:, None]).sum()
+            direct.append(flat_gradient(log_likelihood, model, retain_graph=True))
+            choice.append(torch.stack([flat_gradient(log_prob, model, retain_graph=True) for log_prob in log_s]))
         aligner.training = False
-        self.own, self.choice = torch.stack(own), torch.stack(choice)  # P W, P T W
+        self.direct, self.choice = torch.stack(direct), torch.stack(choice)  # P W, P T W
 
-    def estimators(self, level: float) -> dict[str, dict[str, Any]]:
-        """Mean, variance and distances of every estimator."""
+    def estimators(self, mean_reward: float) -> dict[str, dict[str, Any]]:
+        """Return variance, bias and errors of every estimator."""
         import torch
 
         from regard.tasks.reinforce import reward_to_go, total_reward
@@ -183,57 +182,65 @@ class AlignmentTable:
         ones = torch.ones_like(self.rewards)
         found = {}
         for credit in (total_reward, reward_to_go):
-            for name, per_token in (("no baseline", 0.0), ("moving average", level)):
+            for name, per_token in (("no baseline", 0.0), ("moving average", mean_reward)):
                 advantage = credit(self.rewards) - per_token * credit(ones)
-                words = "full return" if credit is total_reward else "reward to go"
-                found[f"{words}, {name}"] = self.measured(self.own + (advantage[..., None] * self.choice).sum(1))
-        found[f"reward to go, leave-one-out, {GROUP}"] = self.others()
+                credit_name = "full return" if credit is total_reward else "reward to go"
+                found[f"{credit_name}, {name}"] = self.statistics(
+                    self.direct + (advantage[..., None] * self.choice).sum(1)
+                )
+        found[f"reward to go, leave-one-out, {GROUP}"] = self.leave_one_out()
         return found
 
-    def measured(self, each: Any) -> dict[str, Any]:
-        """One draw gives one of these rows."""
+    def statistics(self, gradients: Any) -> dict[str, Any]:
+        """Return the statistics of an estimator whose sample is one of these rows."""
         import torch
 
-        mean = self.chances @ each
-        variance = float(self.chances @ (each - mean).square().sum(1))
+        mean = self.chances @ gradients
+        variance = float(self.chances @ (gradients - mean).square().sum(1))
         errors = {}
         for n in NS:
             counts = torch.distributions.Multinomial(n, probs=self.chances).sample((RUNS,))
-            errors[n] = float(((counts / n) @ each - self.exact).square().sum(1).mean())
+            errors[n] = float(((counts / n) @ gradients - self.exact).square().sum(1).mean())
         return {"variance": variance, "bias": float((mean - self.exact).square().sum()), "errors": errors}
 
-    def others(self, groups: int = 4096) -> dict[str, Any]:
-        """Groups of readings, each with the mean of the rest taken off; variance and distances for each reading."""
+    def leave_one_out(self, groups: int = 4096) -> dict[str, Any]:
+        """Return the statistics of leave-one-out groups, per sample."""
         import torch
 
         from regard.tasks.reinforce import reward_to_go
 
-        paid = reward_to_go(self.rewards)
-        total, squares, errors, seen = torch.zeros_like(self.exact), 0.0, {}, 0
-        while seen < groups:
-            drawn = torch.multinomial(self.chances, 1024 * GROUP, replacement=True).view(-1, GROUP)
-            mine = paid[drawn]  # D G T
-            rest = (mine.sum(1, keepdim=True) - mine) / (GROUP - 1)
-            pieces = torch.zeros(len(drawn), len(self.chances), paid.shape[1])
+        all_returns = reward_to_go(self.rewards)
+        total, squares, errors, num_groups = torch.zeros_like(self.exact), 0.0, {}, 0
+        while num_groups < groups:
+            samples = torch.multinomial(self.chances, 1024 * GROUP, replacement=True).view(-1, GROUP)
+            returns = all_returns[samples]  # D G T
+            rest = (returns.sum(1, keepdim=True) - returns) / (GROUP - 1)
+            pieces = torch.zeros(len(samples), len(self.chances), all_returns.shape[1])
             for g in range(GROUP):  # weights of the rows of the table, summed over the group
-                pieces.scatter_add_(1, drawn[:, g, None, None].expand(-1, 1, paid.shape[1]), (mine - rest)[:, g, None])
-            own = torch.zeros(len(drawn), len(self.chances)).scatter_add_(
-                1, drawn, torch.ones_like(drawn, dtype=paid.dtype)
+                pieces.scatter_add_(
+                    1, samples[:, g, None, None].expand(-1, 1, all_returns.shape[1]), (returns - rest)[:, g, None]
+                )
+            counts = torch.zeros(len(samples), len(self.chances)).scatter_add_(
+                1, samples, torch.ones_like(samples, dtype=all_returns.dtype)
             )
-            each = (own @ self.own + pieces.flatten(1) @ self.choice.flatten(0, 1)) / GROUP
-            if not seen:
-                first = each
-            total, squares, seen = total + each.sum(0), squares + float(each.square().sum()), seen + len(drawn)
-        mean = total / seen
-        variance = squares / seen - float(mean.square().sum())
+            gradients = (counts @ self.direct + pieces.flatten(1) @ self.choice.flatten(0, 1)) / GROUP
+            if not num_groups:
+                first = gradients
+            total, squares, num_groups = (
+                total + gradients.sum(0),
+                squares + float(gradients.square().sum()),
+                num_groups + len(samples),
+            )
+        mean = total / num_groups
+        variance = squares / num_groups - float(mean.square().sum())
         for n in NS[1:]:
             size = n // GROUP
             if size <= len(first) // 4:
                 means = first[: len(first) // size * size].unflatten(0, (-1, size)).mean(1)
                 errors[n] = float((means - self.exact).square().sum(1).mean())
-        errors[seen * GROUP] = float((mean - self.exact).square().sum())
-        # what is left of the distance after all draws is noise; the bias of this one is zero by the tests' enumeration
-        noise = variance / seen
+        errors[num_groups * GROUP] = float((mean - self.exact).square().sum())
+        # the remaining distance is noise; a test shows by enumeration that the bias is zero
+        noise = variance / num_groups
         return {
             "variance": variance * GROUP,
             "bias": max(0.0, float((mean - self.exact).square().sum()) - noise),
@@ -242,52 +249,52 @@ class AlignmentTable:
 
 
 def gumbel(model: Any, source: Any, target: Any, exact: Any, temperature: float, draws: int) -> dict[str, Any]:
-    """The same weights with the straight-through draw in place of the drawn choice."""
+    """Return the statistics of straight-through Gumbel sampling with the same weights."""
     import copy
 
     import torch
 
     from regard.attention.aligners.gumbel import GumbelAligner
 
-    twin, size = copy.deepcopy(model), 64
-    old = twin.decoder.aligner
+    gumbel_model, size = copy.deepcopy(model), 64
+    old = gumbel_model.decoder.aligner
     widths = old.base.query.in_features, old.base.memory.in_features, old.base.query.out_features
-    twin.decoder.aligner = GumbelAligner(*widths, temperature=temperature)
-    twin.decoder.aligner.base.load_state_dict(old.base.state_dict())
-    twin.eval()
-    twin.decoder.aligner.training = True
+    gumbel_model.decoder.aligner = GumbelAligner(*widths, temperature=temperature)
+    gumbel_model.decoder.aligner.base.load_state_dict(old.base.state_dict())
+    gumbel_model.eval()
+    gumbel_model.decoder.aligner.training = True
     means = []
     for _ in range(draws // size):
-        logits = twin(source.expand(size, -1), target[:-1].expand(size, -1))
-        likely = logits.log_softmax(-1).gather(2, target[1:].expand(size, -1)[..., None]).sum()
-        means.append(flat(likely / size, twin))
-    each = torch.stack(means)
-    mean = each.mean(0)
-    variance = float((each - mean).square().sum(1).sum() / (len(each) - 1)) * size
+        logits = gumbel_model(source.expand(size, -1), target[:-1].expand(size, -1))
+        log_likelihood = logits.log_softmax(-1).gather(2, target[1:].expand(size, -1)[..., None]).sum()
+        means.append(flat_gradient(log_likelihood / size, gumbel_model))
+    gradients = torch.stack(means)
+    mean = gradients.mean(0)
+    variance = float((gradients - mean).square().sum(1).sum() / (len(gradients) - 1)) * size
     errors = {}
     for n in NS:
-        if n >= size and n // size <= len(each):
-            errors[n] = float((each.unflatten(0, (-1, n // size)).mean(1) - exact).square().sum(1).mean())
-    bias = float((mean - exact).square().sum()) - variance / draws  # less what is noise
+        if n >= size and n // size <= len(gradients):
+            errors[n] = float((gradients.unflatten(0, (-1, n // size)).mean(1) - exact).square().sum(1).mean())
+    bias = float((mean - exact).square().sum()) - variance / draws  # without the noise
     return {"variance": variance, "bias": max(bias, 0.0), "errors": errors}
 
 
-def flat(value: Any, model: Any, keep: bool = False) -> Any:
-    """The gradient over all weights as one vector."""
+def flat_gradient(value: Any, model: Any, retain_graph: bool = False) -> Any:
+    """Return the gradient of all weights as one vector."""
     import torch
 
     parameters = list(model.parameters())
-    found = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=keep)
+    found = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=retain_graph)
     pieces = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
     return torch.cat([piece.flatten() for piece in pieces])
 
 
-def picture(results: dict[str, Any], updates: int, path: Path) -> None:
-    """Both panels."""
+def draw_figure(results: dict[str, Any], updates: int, path: Path) -> None:
+    """Draw both panels."""
     from regard.see import gradient_estimators
 
     variances = {name: found["variance"] for name, found in results.items()}
-    errors = {name: [(n, far) for n, far in found["errors"]] for name, found in results.items()}
+    errors = {name: [(n, error) for n, error in found["errors"]] for name, found in results.items()}
     gradient_estimators(
         variances, errors, path, f"the gradient of hard attention after {updates} updates, against enumeration"
     )

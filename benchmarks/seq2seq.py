@@ -73,19 +73,19 @@ def torch_model(size: dict[str, int]) -> Any:
 
 
 def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
-    """One contender: builds, compiles, then trains for as many steps as it is asked."""
+    """Run one contender: build, compile, then train the requested steps."""
     import torch
 
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     model = {"regard": regard_model, "torch.nn.Transformer": torch_model}[name](size).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     parameters = sum(p.numel() for p in model.parameters())
 
-    def loss(source: Any, target: Any, lengths: Any, wanted: Any) -> Any:
+    def loss(source: Any, target: Any, lengths: Any, labels: Any) -> Any:
         logits = model(source, target, lengths)
         return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), wanted.flatten(), ignore_index=-100, label_smoothing=0.1
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, label_smoothing=0.1
         )
 
     run = torch.compile(loss, dynamic=False) if compiled else loss
@@ -109,8 +109,8 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device == "cuda"):
                 value = run(*inputs)
             value.backward()
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         last = float(value)  # waits for the device
         seconds = time.perf_counter() - began
         found = {"seconds": seconds, "tokens": int(inputs[2].sum()) * steps, "loss": last, "parameters": parameters}
@@ -122,7 +122,7 @@ def child(name: str, device: str, size: dict[str, int], compiled: bool) -> None:
 
 
 def peak() -> float:
-    """Operations a second of a large bfloat16 product."""
+    """Return the operations per second of a large bfloat16 product."""
     import torch
 
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -138,7 +138,7 @@ def peak() -> float:
 
 
 def operations(size: dict[str, int], batch: int, length: int) -> float:
-    """Of the matrix products of one step, forward and twice that backward; causal attention counted half."""
+    """Return the operations of the matrix products of one step; backward counts twice, causal attention half."""
     width, ffn, layers = size["width"], size["ffn"], size["layers"]
     encoder, decoder = 4 * width**2 + 2 * width * ffn, 8 * width**2 + 2 * width * ffn
     linear = 2 * batch * length * (layers * (encoder + decoder) + width * size["vocab"])

@@ -62,32 +62,34 @@ class Client:
         if self.writer is None or self.writer.is_closing():
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         assert self.reader is not None
-        body = json.dumps({"text": text, "beams": beams}).encode()
+        body = json.dumps({"inputs": [text], "options": {"beam_size": beams}}).encode()
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Type: application/json\r\n"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        said = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in said[1:] if line)}
+        head_lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head_lines[1:] if line)}
         content = await self.reader.readexactly(int(headers["content-length"]))
         if headers.get("connection") == "close":
             self.writer.close()
-        return int(said[0].split()[1]), headers, json.loads(content)
+        return int(head_lines[0].split()[1]), headers, json.loads(content)
 
 
-async def load(host: str, port: int, clients: int, seconds: float, beams: int, known: dict[str, str]) -> dict[str, Any]:
+async def load(
+    host: str, port: int, clients: int, seconds: float, beams: int, expected: dict[str, str]
+) -> dict[str, Any]:
     """So many clients for so long; what they were told."""
     statuses: Counter[str] = Counter()
-    took, wrong, without = list[float](), 0, 0
-    until = time.monotonic() + seconds
+    latencies, num_wrong, num_without_retry = list[float](), 0, 0
+    end = time.monotonic() + seconds
 
-    async def one(number: int) -> None:
-        nonlocal wrong, without
+    async def run_client(number: int) -> None:
+        nonlocal num_wrong, num_without_retry
         client, turn = Client(host, port), number
-        while time.monotonic() < until:
+        while time.monotonic() < end:
             text = SENTENCES[turn % len(SENTENCES)]
             turn += 7
             began = time.monotonic()
             try:
-                status, headers, serve_requests = await client.ask(text, beams)
+                status, headers, answer = await client.ask(text, beams)
             except (OSError, asyncio.IncompleteReadError) as error:
                 statuses[type(error).__name__] += 1
                 client.writer = None
@@ -95,34 +97,37 @@ async def load(host: str, port: int, clients: int, seconds: float, beams: int, k
                 continue
             statuses[str(status)] += 1
             if status == 200:
-                took.append(time.monotonic() - began)
-                wrong += serve_requests["translations"][0]["text"] != known.get(
-                    text, serve_requests["translations"][0]["text"]
-                )
+                latencies.append(time.monotonic() - began)
+                translation = answer["outputs"][0]["text"]
+                num_wrong += translation != expected.get(text, translation)
             else:
-                without += status == 429 and not headers.get("retry-after", "").isdigit()
+                num_without_retry += status == 429 and not headers.get("retry-after", "").isdigit()
                 await asyncio.sleep(0.05)
         if client.writer is not None:
             client.writer.close()
 
     began = time.monotonic()
-    await asyncio.gather(*(one(number) for number in range(clients)))
-    spent, took = time.monotonic() - began, sorted(took)
-    at = {f"p{p}": round(took[min(len(took) - 1, len(took) * p // 100)], 3) for p in (50, 95, 99)} if took else {}
+    await asyncio.gather(*(run_client(number) for number in range(clients)))
+    spent, latencies = time.monotonic() - began, sorted(latencies)
+    percentiles = (
+        {f"p{p}": round(latencies[min(len(latencies) - 1, len(latencies) * p // 100)], 3) for p in (50, 95, 99)}
+        if latencies
+        else {}
+    )
     return {
-        "statuses": dict(statuses), "per_second": round(len(took) / spent, 1), "seconds": at,
-        "wrong_answers": wrong, "429 without Retry-After": without,
+        "statuses": dict(statuses), "per_second": round(len(latencies) / spent, 1), "seconds": percentiles,
+        "wrong_answers": num_wrong, "429 without Retry-After": num_without_retry,
     }  # fmt: skip
 
 
-async def alone(host: str, port: int, beams: int) -> dict[str, str]:
+async def single_client(host: str, port: int, beams: int) -> dict[str, str]:
     """Every sentence once, one after another."""
     client, found = Client(host, port), {}
     for text in SENTENCES:
-        status, _, serve_requests = await client.ask(text, beams)
+        status, _, answer = await client.ask(text, beams)
         if status != 200:
-            raise SystemExit(f"a lone request was answered with {status}: {serve_requests}")
-        found[text] = serve_requests["translations"][0]["text"]
+            raise SystemExit(f"a lone request was answered with {status}: {answer}")
+        found[text] = answer["outputs"][0]["text"]
     return found
 
 
@@ -130,14 +135,14 @@ class Clients:
     """What the child process does."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str] = {}
+        self.expected: dict[str, str] = {}
 
-    def __call__(self, do: str, **how: Any) -> Any:
+    def __call__(self, do: str, **options: Any) -> Any:
         if do == "single_client":
             began = time.monotonic()
-            self.known = asyncio.run(alone(**how))
+            self.expected = asyncio.run(single_client(**options))
             return {"per_second": round(len(SENTENCES) / (time.monotonic() - began), 1)}
-        return asyncio.run(load(**how, known=self.known))
+        return asyncio.run(load(**options, expected=self.expected))
 
 
 # -- the service -------------------------------------------------------------------------------------------------------
@@ -153,18 +158,18 @@ class Service:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if found := re.search(r"http://([\w.]+):(\d+)", line):
-                self.at = {"host": found[1], "port": int(found[2])}
+                self.address = {"host": found[1], "port": int(found[2])}
                 return
         raise SystemExit(f"the service did not start: status {self.process.wait()}")
 
     def memory(self) -> dict[str, float] | None:
         """MiB of this process that are in memory, and the most that ever were (Linux)."""
         try:
-            said = Path(f"/proc/{self.process.pid}/status").read_text()
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
             return None
         marks = {"current": "VmRSS:", "peak": "VmHWM:"}
-        return {name: round(int(said.split(mark)[1].split()[0]) / 1024, 1) for name, mark in marks.items()}
+        return {name: round(int(status.split(mark)[1].split()[0]) / 1024, 1) for name, mark in marks.items()}
 
     def close(self) -> int:
         """Tell it to stop; its status."""
@@ -189,9 +194,9 @@ def main() -> None:
         return harness.serve_requests(Clients())
     if args.quick:
         args.clients, args.seconds, args.rounds, args.turn = 20, 3, 1, 3
-    record = harness.machine() | {"model": args.model, "clients": args.clients, "beams": args.beams}
+    record = harness.machine() | {"model": args.model, "clients": args.clients, "beams": args.beam_size}
     clients = harness.Child("clients", __file__, [], 1)
-    how = {"clients": args.clients, "beams": args.beams}
+    options = {"clients": args.clients, "beams": args.beam_size}
     services = {
         "batched": Service(model=args.model, threads=args.threads),
         "unbatched": Service("--max-batch-size", "1", "--wait", "0", model=args.model, threads=args.threads),
@@ -200,12 +205,12 @@ def main() -> None:
         ),
     }
     try:
-        together = services["batched"]
-        record["single_client"] = clients.ask(do="single_client", **together.at, beams=args.beams)
-        record["load"] = _load(together, clients, args.seconds, how)
+        batched = services["batched"]
+        record["single_client"] = clients.ask(do="single_client", **batched.address, beams=args.beam_size)
+        record["load"] = _load(batched, clients, args.seconds, options)
         turns = [
             {
-                name: clients.ask(do="load", **services[name].at, seconds=args.turn, **how)
+                name: clients.ask(do="load", **services[name].address, seconds=args.turn, **options)
                 for name in ("batched", "unbatched")
             }
             for _ in range(args.rounds)
@@ -213,7 +218,9 @@ def main() -> None:
         record["turns"] = turns
         ratios = [turn["batched"]["per_second"] / max(turn["unbatched"]["per_second"], 1e-9) for turn in turns]
         record["batching_speedup"] = harness.median_and_range(ratios)
-        record["overload"] = clients.ask(do="load", **services["short queue"].at, seconds=min(10.0, args.turn), **how)
+        record["overload"] = clients.ask(
+            do="load", **services["short queue"].address, seconds=min(10.0, args.turn), **options
+        )
     finally:
         record["exit_status"] = {name: service.close() for name, service in services.items()}
         clients.close()
@@ -226,14 +233,14 @@ def _load(service: Service, clients: harness.Child, seconds: float, how: dict[st
     """The long turn, in four parts, with the memory before, between and after; short turns before it warm up."""
     turns = [service.memory()]
     for _ in range(TURNS):
-        clients.ask(do="load", **service.at, seconds=min(10.0, seconds), **how)
+        clients.ask(do="load", **service.address, seconds=min(10.0, seconds), **how)
         turns.append(service.memory())
         before, after = turns[max(0, len(turns) - 1 - AS_LONG)], turns[-1]
         if before is None or after is None or after["peak"] < before["peak"] * (1 + STILL):
             break
     memory, parts = [turns[-1]], []
     for _ in range(4):
-        parts.append(clients.ask(do="load", **service.at, seconds=seconds / 4, **how))
+        parts.append(clients.ask(do="load", **service.address, seconds=seconds / 4, **how))
         memory.append(service.memory())
     statuses: Counter[str] = Counter()
     for part in parts:

@@ -1,4 +1,4 @@
-"""Start-up time: what `import regard` adds to importing torch, and how long commands take, from the shell and back.
+"""Start-up time: seconds that `import regard` adds to importing torch, and seconds of whole commands.
 
     python benchmarks/startup.py           -> results/startup.json
     python benchmarks/startup.py --quick   two runs of each, nothing written
@@ -31,7 +31,7 @@ for name in regard.__all__:
     getattr(regard, name)
 print(after - began, time.perf_counter() - began)
 """
-COMMANDS = {  # and a word of what it says
+COMMANDS = {  # command -> a word of its output
     "regard --help": "translate",
     "regard translate --to de 'A dog runs through the snow.'": "Hund",
     "regard translate --model gru-additive 'A dog runs through the snow.'": "Hund",
@@ -42,25 +42,25 @@ GOALS = {"import regard, beyond torch": 0.3, "regard --help": 0.5}
 
 
 def imports(environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds that the package adds to torch, and that all its public names add."""
-    done = subprocess.run(
+    """Return the seconds that the package, and all its public names, add to importing torch."""
+    output = subprocess.run(
         [sys.executable, "-c", IMPORT], env=environment, capture_output=True, text=True, check=True
     ).stdout.split()
-    return float(done[0]), float(done[1])
+    return float(output[0]), float(output[1])
 
 
-def command_time(words: list[str], environment: dict[str, str], said: str = "") -> float:
-    """Seconds from a command to its end."""
+def command_time(command: list[str], environment: dict[str, str], expected_output: str = "") -> float:
+    """Return the seconds that a command takes."""
     began = time.perf_counter()
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
     seconds = time.perf_counter() - began
-    if done.returncode or said not in done.stdout:
-        raise SystemExit(f"{words} failed: {done.stderr.strip()}")
+    if process.returncode or expected_output not in process.stdout:
+        raise SystemExit(f"{command} failed: {process.stderr.strip()}")
     return seconds
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
@@ -70,17 +70,17 @@ def main() -> None:
     script = Path(sys.executable).with_name("regard")
     regard = [str(script)] if script.exists() else [sys.executable, "-m", "regard"]
     timed = {"import torch": ([sys.executable, "-c", "import torch"], "")}
-    timed |= {name: ([*regard, *shlex.split(name)[1:]], said) for name, said in COMMANDS.items()}
+    timed |= {name: ([*regard, *shlex.split(name)[1:]], expected_output) for name, expected_output in COMMANDS.items()}
     imports(environment)  # once for the file cache and the compiled .pyc files
-    for words, said in timed.values():
-        command_time(words, environment, said)
+    for command, expected_output in timed.values():
+        command_time(command, environment, expected_output)
     seconds: dict[str, list[float]] = {}
     for _ in range(number):
         package, names = imports(environment)
         seconds.setdefault("import regard, beyond torch", []).append(package)
         seconds.setdefault("all public names, beyond torch", []).append(names)
-        for name, (words, said) in timed.items():
-            seconds.setdefault(name, []).append(command_time(words, environment, said))
+        for name, (command, expected_output) in timed.items():
+            seconds.setdefault(name, []).append(command_time(command, environment, expected_output))
     found: dict[str, Any] = {name: harness.median_and_range(values) for name, values in seconds.items()}
     rows = [["what", "median s", "range", "goal s"]]
     for name, value in found.items():

@@ -1,4 +1,4 @@
-"""Training speed of GPT-2 124M: ours beside plain PyTorch of nanoGPT's shape and transformers' GPT-2, taking turns.
+"""Training speed of GPT-2 124M: Regard against plain PyTorch like nanoGPT and transformers' GPT-2, taking turns.
 
     python benchmarks/train.py                       one GPU, bfloat16, compiled  -> results/train-gpt2-cuda.json
     python benchmarks/train.py --variants            ours with every option by itself, beside nanogpt; nothing written
@@ -40,20 +40,20 @@ SIZES: dict[str, dict[str, Any]] = {
 BATCH = {"gpt2": 64, "medium": 32, "char": 64, "tiny": 4}
 CONTENDERS = ["regard", "nanogpt", "transformers"]
 
-# What may make a difference, each a word after a +. Those of the first line go with any contender, the rest with ours.
+# Options of a contender, each after a +. The first five work with any contender, the rest with regard only.
 OPTIONS = {
     "cudnn": "attention by cuDNN's kernels instead of FlashAttention 2",
     "fa3": "attention by FlashAttention 3, where it is installed",
     "autotune": "torch.compile(mode='max-autotune-no-cudagraphs')",
     "tuned": "inductor tries out the block sizes of its own kernels",
     "eager": "not compiled",
-    "plain": "the logits as a whole, then cross-entropy",
+    "plain": "all logits at once, then cross-entropy",
     "chunk": "chunk=N: so many rows of logits at a time (16384)",
-    "written": "the loss written out instead of by our kernel",
+    "written": "the loss in PyTorch instead of the Triton kernel",
     "unpadded": "the head's matrix not padded to a multiple of 64",
-    "addmm": "the head's gradient added up inside its product, in float32",
+    "addmm": "the head's gradient accumulated by addmm in float32",
     "wide": "the residual path in float32",
-    "master": "weights in bfloat16, the optimiser's in float32; no autocast",
+    "master": "weights in bfloat16, the optimizer's in float32; no autocast",
     "graph": "the whole update as one CUDA graph",
 }
 ALL = [
@@ -69,27 +69,27 @@ Update = Callable[[Any, Any], Any]  # tokens, targets -> the mean loss, still on
 
 
 class Setting:
-    """What a contender is to be, read off its name and the arguments."""
+    """The settings of a contender, from its name and the arguments."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
-        self.base, *words = name.split("+")
-        self.options = {key: value for key, _, value in (word.partition("=") for word in words)}
+        self.base, *options = name.split("+")
+        self.options = {key: value for key, _, value in (option.partition("=") for option in options)}
         if self.base not in CONTENDERS or not self.options.keys() <= OPTIONS.keys():
             raise SystemExit(f"there is no contender {name}; {', '.join(CONTENDERS)} with {', '.join(OPTIONS)}")
         self.device, self.bias, self.size = arguments.device, arguments.bias, SIZES[arguments.size]
         self.half = arguments.half and "master" not in self.options
         self.compiled = arguments.compile and "eager" not in self.options
 
-    def ready(self) -> None:
-        """Switches that are the process's."""
+    def configure_process(self) -> None:
+        """Set torch's global switches."""
         import torch
 
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("high")
         if "cudnn" in self.options:
             torch.backends.cuda.enable_cudnn_sdp(True)
-            for other in ("flash", "mem_efficient", "math"):
-                getattr(torch.backends.cuda, f"enable_{other}_sdp")(False)
+            for backend in ("flash", "mem_efficient", "math"):
+                getattr(torch.backends.cuda, f"enable_{backend}_sdp")(False)
         if "fa3" in self.options:
             torch.nn.attention.activate_flash_attention_impl("FA3")
         if "tuned" in self.options:
@@ -112,7 +112,7 @@ class Setting:
 
 
 def regard_update(setting: Setting) -> tuple[Any, Update]:
-    """The model, the loss and the optimiser as the training loop puts them together."""
+    """Return the model and one update with Regard's loss and optimizer, as in the training loop."""
     import torch
 
     from regard.blocks.encoder import Stack
@@ -164,14 +164,14 @@ def regard_update(setting: Setting) -> tuple[Any, Update]:
 
 
 def full_loss(x: Any, weight: Any, targets: Any) -> Any:
-    """The plain form of our loss: all logits at once."""
+    """Return the loss from all logits at once."""
     import torch.nn.functional as F
 
     return F.cross_entropy(F.linear(x, weight).flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
 
 def peer_update(setting: Setting) -> tuple[Any, Update]:
-    """nanoGPT's shape, or transformers' model, trained as nanoGPT's loop does it."""
+    """Return a model like nanoGPT's, or transformers', and one update as in nanoGPT's loop."""
     import torch
 
     size = setting.size
@@ -189,8 +189,8 @@ def peer_update(setting: Setting) -> tuple[Any, Update]:
         )  # fmt: skip
         model = transformers.GPT2LMHeadModel(config)
     model = model.to(setting.device).train()
-    every = list(model.parameters())
-    groups = [{"params": [p for p in every if (p.ndim >= 2) == matrix], "weight_decay": decay}
+    parameters = list(model.parameters())
+    groups = [{"params": [p for p in parameters if (p.ndim >= 2) == matrix], "weight_decay": decay}
               for matrix, decay in ((True, 0.1), (False, 0.0))]  # fmt: skip
     optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
     run = setting.compile(model)
@@ -202,7 +202,7 @@ def peer_update(setting: Setting) -> tuple[Any, Update]:
             else:
                 loss = run(tokens, labels=targets, shift_labels=targets).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
@@ -211,7 +211,7 @@ def peer_update(setting: Setting) -> tuple[Any, Update]:
 
 
 def cuda_graph(update: Update, tokens: Any, targets: Any) -> Update:
-    """The update as one CUDA graph over its own copy of the batch; it has run before, so all is compiled and loaded."""
+    """Capture the update as one CUDA graph over its own copy of the batch; it must have run before."""
     import torch
 
     inputs, graph = (tokens.clone(), targets.clone()), torch.cuda.CUDAGraph()
@@ -224,8 +224,8 @@ def cuda_graph(update: Update, tokens: Any, targets: Any) -> Update:
         value = update(*inputs)
 
     def replay(tokens: Any, targets: Any) -> Any:
-        for mine, given in zip(inputs, (tokens, targets), strict=True):
-            mine.copy_(given)
+        for captured, current in zip(inputs, (tokens, targets), strict=True):
+            captured.copy_(current)
         graph.replay()
         return value
 
@@ -233,14 +233,14 @@ def cuda_graph(update: Update, tokens: Any, targets: Any) -> Update:
 
 
 def child(name: str, arguments: argparse.Namespace) -> None:
-    """One contender: builds and compiles when first asked, then trains for as many steps as it is asked."""
-    setting, made = Setting(name, arguments), list[Any]()
+    """Run one contender: build and compile on the first request, then train the requested steps."""
+    setting, built = Setting(name, arguments), list[Any]()
     cuda = setting.device == "cuda"
 
     def build() -> tuple[int, Update, tuple[Any, Any]]:
         import torch
 
-        setting.ready()
+        setting.configure_process()
         model, update = (regard_update if setting.base == "regard" else peer_update)(setting)
         shape = (arguments.batch, arguments.length + 1)
         text = torch.randint(setting.size["vocab"], shape, generator=torch.Generator().manual_seed(1))
@@ -254,10 +254,10 @@ def child(name: str, arguments: argparse.Namespace) -> None:
     def do(steps: int) -> dict[str, Any]:
         import torch
 
-        if not made:
-            made.extend(build())
-        parameters, update, batch = made
-        for _ in range(2):  # memory is taken again, clocks go up
+        if not built:
+            built.extend(build())
+        parameters, update, batch = built
+        for _ in range(2):  # allocates memory again, raises clocks
             value = update(*batch)
         float(value)  # waits for the device
         if cuda:
@@ -276,7 +276,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
     def try_it(**request: Any) -> dict[str, Any]:
         try:
             return do(**request)
-        except Exception as error:  # an option that this machine lacks must not end the others
+        except Exception as error:  # an unsupported option must not end the others
             return {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
 
     harness.serve_requests(try_it)
@@ -286,7 +286,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
 
 
 def peak(device: str, side: int) -> float:
-    """Operations a second of a large product, in the type that is trained in."""
+    """Return the operations per second of a large product in the training dtype."""
     import torch
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -304,7 +304,7 @@ def peak(device: str, side: int) -> float:
 
 
 def operations(size: dict[str, Any], length: int, bias: bool) -> float:
-    """A token's, forward and backward: 6 N + 12 L C T."""
+    """Return the operations per token, forward and backward: 6 N + 12 L C T."""
     import torch
 
     from regard.models import build
@@ -316,59 +316,61 @@ def operations(size: dict[str, Any], length: int, bias: bool) -> float:
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All contenders in turns; the record of it."""
+    """Time all contenders in turns and return the results."""
     names, size = arguments.contenders, SIZES[arguments.size]
-    each = operations(size, arguments.length, arguments.bias)
-    top = peak(arguments.device, 8192 if arguments.device == "cuda" else 1024 if arguments.size != "tiny" else 128)
-    script, passed = str(Path(__file__).resolve()), _passed(arguments)
-    children = [harness.Child(name, script, passed, arguments.threads) for name in names]
+    per_token = operations(size, arguments.length, arguments.bias)
+    peak_speed = peak(
+        arguments.device, 8192 if arguments.device == "cuda" else 1024 if arguments.size != "tiny" else 128
+    )
+    script, options = str(Path(__file__).resolve()), _child_options(arguments)
+    children = [harness.Child(name, script, options, arguments.threads) for name in names]
     steal = harness.Steal()
     with ThreadPoolExecutor(arguments.jobs) as pool:  # compiles, some at a time
-        warm = list(pool.map(_warmed, children))
-    failed = {one.name: found["failed"] for one, found in zip(children, warm, strict=True) if "failed" in found}
-    racing = [one for one in children if one.name not in failed]
+        warm = list(pool.map(_warm_up, children))
+    failed = {process.name: found["failed"] for process, found in zip(children, warm, strict=True) if "failed" in found}
+    racing = [process for process in children if process.name not in failed]
     turns = harness.rounds(racing, arguments.rounds, steps=arguments.steps)
-    for one in racing:  # what ran alone may not fit beside what the others keep
+    for process in racing:  # what ran alone may not fit next to the memory of the others
         for turn in turns:
-            if "failed" in turn[one.name]:
-                failed[one.name] = turn[one.name]["failed"]
-    racing = [one for one in racing if one.name not in failed]
-    for name, why in failed.items():
-        print(f"{name} fell out: {why}", file=sys.stderr)
+            if "failed" in turn[process.name]:
+                failed[process.name] = turn[process.name]["failed"]
+    racing = [process for process in racing if process.name not in failed]
+    for name, reason in failed.items():
+        print(f"{name} failed: {reason}", file=sys.stderr)
     record: dict[str, Any] = harness.machine(arguments.device) | {
         "model": {"name": arguments.size, **size, "bias": arguments.bias, "compiled": arguments.compile},
         "dtype": "bfloat16" if arguments.half else "float32", "threads": arguments.threads,
         "rounds": arguments.rounds, "steps": arguments.steps, "batch": arguments.batch, "length": arguments.length,
-        "operations_a_token": each, "matmul_peak_tflops": round(top / 1e12, 3), "steal": steal.share(),
+        "operations_a_token": per_token, "matmul_peak_tflops": round(peak_speed / 1e12, 3), "steal": steal.share(),
         "contenders": {}, "failed": failed,
     }  # fmt: skip
-    base = "nanogpt" if any(one.name == "nanogpt" for one in racing) else racing[0].name
-    for one in racing:
-        own = [turn[one.name] for turn in turns]
-        speed = [found["tokens"] / found["seconds"] for found in own]
+    base = "nanogpt" if any(process.name == "nanogpt" for process in racing) else racing[0].name
+    for process in racing:
+        answers = [turn[process.name] for turn in turns]
+        speed = [found["tokens"] / found["seconds"] for found in answers]
         row: dict[str, Any] = {"tokens_per_second": harness.median_and_range(speed)}
-        row["tflops"] = harness.median_and_range([each * s / 1e12 for s in speed])
-        row["fraction_of_peak"] = harness.median_and_range([each * s / top for s in speed])
+        row["tflops"] = harness.median_and_range([per_token * s / 1e12 for s in speed])
+        row["fraction_of_peak"] = harness.median_and_range([per_token * s / peak_speed for s in speed])
         row[f"x {base}"] = harness.median_and_range(
             s * turn[base]["seconds"] / turn[base]["tokens"] for s, turn in zip(speed, turns, strict=True)
         )
-        row |= {key: own[-1][key] for key in ("loss", "parameters", "peak_mib") if key in own[-1]}
-        record["contenders"][one.name] = row
-    for one in children:
-        one.close()
+        row |= {key: answers[-1][key] for key in ("loss", "parameters", "peak_mib") if key in answers[-1]}
+        record["contenders"][process.name] = row
+    for process in children:
+        process.close()
     return record
 
 
-def _warmed(one: harness.Child) -> dict[str, Any]:
-    """A contender's first step, and a line when it is done: compiling takes a minute."""
+def _warm_up(process: harness.Child) -> dict[str, Any]:
+    """Run a contender's first step, which compiles for a minute, and print a line."""
     began = time.perf_counter()
-    found = one.ask(steps=1)
-    print(f"{one.name} is ready after {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    found = process.ask(steps=1)
+    print(f"{process.name} is configure_process after {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
 def show(record: dict[str, Any]) -> str:
-    """The record as a table."""
+    """Format the results as a table."""
     base = next(key[2:] for key in next(iter(record["contenders"].values())) if key.startswith("x "))
     rows = [["", "tokens/s", "TFLOP/s", "of peak", "peak MiB", f"x {base}", "(range)", "loss"]]
     for name, row in record["contenders"].items():
@@ -378,16 +380,16 @@ def show(record: dict[str, Any]) -> str:
             f"{row['fraction_of_peak']['median']:.3f}", f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "-",
             f"{ratio['median']:.3f}", f"{ratio['min']:.3f}-{ratio['max']:.3f}", f"{row['loss']:.4f}",
         ])  # fmt: skip
-    told = f"{record['batch']} rows of {record['length']}, a product reaches {record['matmul_peak_tflops']} TFLOP/s"
-    return f"{told}\n{harness.table(rows)}"
+    summary = f"{record['batch']} rows of {record['length']}, a product reaches {record['matmul_peak_tflops']} TFLOP/s"
+    return f"{summary}\n{harness.table(rows)}"
 
 
-def _passed(arguments: argparse.Namespace) -> list[str]:
-    """What a child has to know."""
-    words = ["--device", arguments.device, "--size", arguments.size, "--batch", str(arguments.batch)]
-    words += ["--length", str(arguments.length), "--compile" if arguments.compile else "--no-compile"]
-    words += ["--half" if arguments.half else "--no-half"]
-    return [*words, *(["--bias"] if arguments.bias else [])]
+def _child_options(arguments: argparse.Namespace) -> list[str]:
+    """Return the command-line options of a child process."""
+    options = ["--device", arguments.device, "--size", arguments.size, "--batch", str(arguments.batch)]
+    options += ["--length", str(arguments.length), "--compile" if arguments.compile else "--no-compile"]
+    options += ["--half" if arguments.half else "--no-half"]
+    return [*options, *(["--bias"] if arguments.bias else [])]
 
 
 def _arguments() -> argparse.Namespace:
@@ -396,11 +398,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, default="gpt2")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--batch", type=int, help="rows; 64 of GPT-2")
-    parser.add_argument("--length", type=int, help="tokens a row; all the model has positions for")
+    parser.add_argument("--length", type=int, help="tokens per row; by default as many as the model has positions")
     parser.add_argument("--bias", action="store_true")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="on a GPU unless told otherwise")
-    parser.add_argument("--half", action=argparse.BooleanOptionalAction, help="bfloat16; likewise")
-    parser.add_argument("--contenders", help="names with options, apart by commas; options: "
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU")
+    parser.add_argument("--half", action=argparse.BooleanOptionalAction, help="bfloat16; default: on a GPU")
+    parser.add_argument("--contenders", help="names with options, separated by commas; options: "
                         + "; ".join(f"{key} ({what})" for key, what in OPTIONS.items()))  # fmt: skip
     parser.add_argument("--variants", action="store_true", help="every option by itself")
     parser.add_argument("--rounds", type=int, default=7)
@@ -422,7 +424,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the arguments, run, write."""
+    """Run, print and write."""
     arguments = _arguments()
     if arguments.model == "transformer":
         import seq2seq
@@ -431,7 +433,7 @@ def main() -> None:
     if arguments.child:
         return child(arguments.child, arguments)
     for name in arguments.contenders:
-        Setting(name, arguments)  # refuse a wrong word now
+        Setting(name, arguments)  # refuse an unknown option now
     record = compare(arguments)
     print(show(record))
     if not arguments.tiny and not arguments.partial:

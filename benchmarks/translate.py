@@ -1,4 +1,4 @@
-"""Decoding speed: ours beside transformers' Marian and CTranslate2, the same weights, taking turns.
+"""Decoding speed: Regard against transformers' Marian and CTranslate2 with the same weights, taking turns.
 
     python benchmarks/translate.py                     CPU, float32, 2 threads     -> results/translate-cpu.json
     python benchmarks/translate.py --int8              the same with int8 weights  -> results/translate-cpu-int8.json
@@ -39,7 +39,7 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 
 class RegardTranslator:
-    """Regard, prepared for serving."""
+    """Regard with packed weights."""
 
     def __init__(self, folder: Path, device: str, dtype: str, int8: bool = False) -> None:
         import torch
@@ -54,14 +54,17 @@ class RegardTranslator:
         self.model = inference.quantize_int8(model) if int8 else inference.pack_weights(model)
 
     def translate(self, source: list[list[int]], beams: int) -> list[list[int]]:
-        """Token numbers in and out."""
+        """Translate token ids."""
         import torch
 
         from regard.decoding.beam_search import beam_search, greedy_search
 
         inputs = torch.tensor(source, device=self.device)
         if beams == 1:
-            return [one.tokens for one in greedy_search(self.model, inputs, max_length=TARGET, banned_tokens=[EOS])]
+            return [
+                hypothesis.tokens
+                for hypothesis in greedy_search(self.model, inputs, max_length=TARGET, banned_tokens=[EOS])
+            ]
         return [
             best[0].tokens
             for best in beam_search(self.model, inputs, max_length=TARGET, beam_size=beams, banned_tokens=[EOS])
@@ -75,7 +78,7 @@ class RegardInt8(RegardTranslator):
         super().__init__(folder, device, dtype, int8=True)
 
 
-class Transformers:
+class TransformersTranslator:
     """transformers' own generate."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
@@ -87,7 +90,7 @@ class Transformers:
         self.model = MarianMTModel.from_pretrained(folder / "marian", dtype=getattr(torch, dtype)).to(device).eval()
 
     def translate(self, source: list[list[int]], beams: int) -> list[list[int]]:
-        """Token numbers in and out."""
+        """Translate token ids."""
         import torch
 
         inputs = torch.tensor(source, device=self.device)
@@ -119,16 +122,16 @@ class CTranslate2:
         )
 
     def translate(self, source: list[list[int]], beams: int) -> list[list[int]]:
-        """Token numbers in and out."""
+        """Translate token ids."""
         found = self.translator.translate_batch(
-            [[_word(token) for token in row] for row in source],
+            [[_token_string(token) for token in row] for row in source],
             beam_size=beams,
             min_decoding_length=TARGET,
             max_decoding_length=TARGET,
             length_penalty=1.0,
             max_batch_size=0,
         )
-        return [[int(word[1:]) for word in one.hypotheses[0]] for one in found]
+        return [[int(piece[1:]) for piece in result.hypotheses[0]] for result in found]
 
 
 class CTranslate2Int8(CTranslate2):
@@ -140,7 +143,7 @@ class CTranslate2Int8(CTranslate2):
 
 CONTENDERS: dict[str, type] = {
     "regard": RegardTranslator,
-    "transformers": Transformers,
+    "transformers": TransformersTranslator,
     "ctranslate2": CTranslate2,
     "regard-int8": RegardInt8,
     "ctranslate2-int8": CTranslate2Int8,
@@ -148,12 +151,12 @@ CONTENDERS: dict[str, type] = {
 
 
 def child(name: str, folder: Path, device: str, dtype: str) -> None:
-    """Load, then translate whenever asked."""
+    """Run one contender: load, then translate on request."""
     contender = CONTENDERS[name](folder, device, dtype)
     cuda = device == "cuda"
     vocab = json.loads((folder / "marian" / "config.json").read_text())["vocab_size"]
 
-    def do(batch: int, beams: int, keep: bool = False, sentences: int | None = None) -> dict[str, Any]:
+    def do(batch: int, beams: int, return_tokens: bool = False, sentences: int | None = None) -> dict[str, Any]:
         if cuda:
             import torch
 
@@ -165,9 +168,9 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
             written += contender.translate(source[at : at + batch], beams)
         seconds = time.perf_counter() - began
         result: dict[str, Any] = {"seconds": seconds, "tokens": sum(map(len, written))}
-        if keep:
+        if return_tokens:
             result["written"] = written
-        if cuda and name != "ctranslate2":  # it does not say
+        if cuda and name != "ctranslate2":  # not available
             result["peak_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
         result["rss_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 1)
         return result
@@ -176,23 +179,23 @@ def child(name: str, folder: Path, device: str, dtype: str) -> None:
 
 
 def _sentences(number: int, vocab: int) -> list[list[int]]:
-    """The same random sentences for everyone, each ended by eos."""
+    """Return random sentences that end with eos, the same for all contenders."""
     import random
 
-    draw = random.Random(7)
-    return [[*(draw.randrange(4, vocab) for _ in range(SOURCE - 1)), EOS] for _ in range(number)]
+    rng = random.Random(7)
+    return [[*(rng.randrange(4, vocab) for _ in range(SOURCE - 1)), EOS] for _ in range(number)]
 
 
-def _word(token: int) -> str:
-    """CTranslate2 speaks in words; ours are numbers."""
+def _token_string(token: int) -> str:
+    """Return the string that stands for a token id in CTranslate2's vocabulary."""
     return f"t{token}"
 
 
 # -- the same weights for all ------------------------------------------------------------------------------------------
 
 
-def make(folder: Path, size: dict[str, int]) -> None:
-    """A random Marian, saved for transformers (and us) and for CTranslate2. In a child: the parent stays small."""
+def save_random_marian(folder: Path, size: dict[str, int]) -> None:
+    """Save a random Marian for transformers and CTranslate2, in a child process, so that the parent stays small."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -230,7 +233,7 @@ def make(folder: Path, size: dict[str, int]) -> None:
 
 
 def _save_for_ctranslate2(model: Any, folder: Path) -> None:
-    """Marian through CTranslate2's Python specs: post-norm, relu, fused qkv, its sinusoids as a table."""
+    """Save Marian through CTranslate2's Python specs: post-norm, relu, fused qkv, sinusoids as a table."""
     import numpy as np
     from ctranslate2.specs import common_spec, transformer_spec
 
@@ -259,9 +262,9 @@ def _save_for_ctranslate2(model: Any, folder: Path) -> None:
         pre_norm=False,
         activation=common_spec.Activation.RELU,
     )
-    for part, own in ((spec.encoder, body.encoder), (spec.decoder, body.decoder)):
+    for part, module in ((spec.encoder, body.encoder), (spec.decoder, body.decoder)):
         part.scale_embeddings = True
-        part.position_encodings.encodings = array(own.embed_positions.weight)
+        part.position_encodings.encodings = array(module.embed_positions.weight)
     spec.encoder.embeddings[0].weight = array(body.shared.weight)
     spec.decoder.embeddings.weight = array(body.shared.weight)
     spec.decoder.projection.weight = array(model.lm_head.weight)
@@ -275,11 +278,15 @@ def _save_for_ctranslate2(model: Any, folder: Path) -> None:
         linear(cross.linear[1], layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)
         linear(cross.linear[2], layer.encoder_attn.out_proj)
         norm(cross.layer_norm, layer.encoder_attn_layer_norm)
-    words = [_word(token) for token in range(config.vocab_size)]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = _word(BOS), _word(EOS), _word(UNK)
-    spec.config.decoder_start_token = _word(config.decoder_start_token_id)
+    vocabulary = [_token_string(token) for token in range(config.vocab_size)]
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = (
+        _token_string(BOS),
+        _token_string(EOS),
+        _token_string(UNK),
+    )
+    spec.config.decoder_start_token = _token_string(config.decoder_start_token_id)
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.validate()
     spec.optimize()
@@ -291,7 +298,7 @@ def _save_for_ctranslate2(model: Any, folder: Path) -> None:
 
 
 def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> dict[str, Any]:
-    """Speed, contender beside contender, round by round."""
+    """Time all contenders in turns and return the results."""
     steal = harness.Steal()
     record = harness.machine(arguments.device) | {
         "threads": arguments.threads,
@@ -303,8 +310,8 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
     children = [_child(name, arguments, folder) for name in names]
     cases = []
     for batch, beams in arguments.cases:
-        # the first turn warms up and shows what is written; a second one settles allocators and recorded graphs
-        (first,) = harness.rounds(children, 1, batch=batch, beams=beams, keep=True)
+        # the first turn warms up and returns the outputs; the second settles allocators and CUDA graphs
+        (first,) = harness.rounds(children, 1, batch=batch, beams=beams, return_tokens=True)
         harness.rounds(children, 1, batch=batch, beams=beams)
         turns = harness.rounds(children, arguments.rounds, batch=batch, beams=beams)
         speed = {name: [turn[name]["tokens"] / turn[name]["seconds"] for turn in turns] for name in names}
@@ -318,13 +325,13 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
                 row["peak_mib"] = max(turn[name]["peak_mib"] for turn in turns)
             case["contenders"][name] = row
         for contender in [name for name in names if name.startswith("regard")]:
-            for other in [name for name in names if name not in ("regard-int8", contender)]:
-                ratio = [a / b for a, b in zip(speed[contender], speed[other], strict=True)]
-                case[f"{contender} / {other}"] = harness.median_and_range(ratio)
+            for peer_name in [name for name in names if name not in ("regard-int8", contender)]:
+                ratio = [a / b for a, b in zip(speed[contender], speed[peer_name], strict=True)]
+                case[f"{contender} / {peer_name}"] = harness.median_and_range(ratio)
         cases.append(case)
         print(_line(case), file=sys.stderr, flush=True)
-    for one in children:
-        one.close()
+    for process in children:
+        process.close()
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
 
 
@@ -333,9 +340,9 @@ def memory(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     number = 128 if arguments.quick else 1000
     record = harness.machine() | {"sentences": number, "batch": 64, "beam_size": 4, "contenders": {}}
     for name in arguments.contenders or ["regard", "transformers", "regard-int8"]:
-        one = _child(name, arguments, folder)
-        result = one.ask(batch=64, beams=4, sentences=number)
-        one.close()
+        process = _child(name, arguments, folder)
+        result = process.ask(batch=64, beams=4, sentences=number)
+        process.close()
         record["contenders"][name] = {"peak_rss_mib": result["rss_mib"], "seconds": round(result["seconds"], 1)}
     return record
 
@@ -351,7 +358,7 @@ def _line(case: dict[str, Any]) -> str:
 
 
 def show(record: dict[str, Any]) -> str:
-    """The record as a table."""
+    """Format the results as a table."""
     memory_column = any("peak_mib" in c for case in record["cases"] for c in case["contenders"].values())
     head = ["batch", "beam", "contender", "tokens/s", "range", "regard / it", "range", "same"]
     rows: list[list[Any]] = [head + ["peak MiB"] * memory_column]
@@ -368,7 +375,7 @@ def show(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read the arguments, make the weights, run."""
+    """Read the arguments, save_random_marian the weights, run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     dtypes = ("float32", "bfloat16", "float16")
@@ -385,7 +392,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.dtype = arguments.dtype or ("float32" if arguments.device == "cpu" else "bfloat16")
     if arguments.child == "make":
-        return make(arguments.folder, SMALL if arguments.quick else BASE)
+        return save_random_marian(arguments.folder, SMALL if arguments.quick else BASE)
     if arguments.child:
         return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
     arguments.cases = arguments.cases or ([(1, 1), (4, 4)] if arguments.quick else CASES[arguments.device])

@@ -1,4 +1,4 @@
-"""What it costs to see the maps of a model that someone else made: transformers' way, and ours beside its fast kernels.
+"""Cost of attention maps of a transformers model: its eager attention against `regard.watch` with fused kernels.
 
     python benchmarks/watch.py                      -> results/watch-cpu.json
     python benchmarks/watch.py --device cuda        -> results/watch-cuda.json
@@ -20,7 +20,7 @@ from typing import Any
 
 import harness
 
-ASKED: dict[str, dict[str, Any] | None] = {
+CONTENDERS: dict[str, dict[str, Any] | None] = {
     "sdpa, no maps": None,
     "transformers, all maps": None,
     "regard, all maps": {},
@@ -37,22 +37,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="*", default=[512, 2048])
     parser.add_argument("--length", type=int, default=512)
-    asked = parser.parse_args()
-    if asked.child:
-        return harness.serve_requests(Contender(asked.child, asked.device, asked.length).run)
+    options = parser.parse_args()
+    if options.child:
+        return harness.serve_requests(Contender(options.child, options.device, options.length).run)
 
-    record = harness.machine(asked.device) | {"threads": asked.threads, "rounds": asked.rounds, "cases": []}
-    for length in asked.lengths:
-        arguments = ["--device", asked.device, "--length", str(length)]
-        children = [harness.Child(name, sys.argv[0], arguments, asked.threads) for name in ASKED]
+    record = harness.machine(options.device) | {"threads": options.threads, "rounds": options.rounds, "cases": []}
+    for length in options.lengths:
+        child_options = ["--device", options.device, "--length", str(length)]
+        children = [harness.Child(name, sys.argv[0], child_options, options.threads) for name in CONTENDERS]
         try:
             harness.rounds(children, 1)
-            turns = harness.rounds(children, asked.rounds)
+            turns = harness.rounds(children, options.rounds)
         finally:
             for child in children:
                 child.close()
         case: dict[str, Any] = {"case": f"BERT-base, 1 x {length} tokens", "contenders": {}}
-        for name in ASKED:
+        for name in CONTENDERS:
             case["contenders"][name] = {
                 "milliseconds": harness.median_and_range(1000 * turn[name]["seconds"] for turn in turns),
                 "extra_mib": max(turn[name]["mebibytes"] for turn in turns),
@@ -67,11 +67,11 @@ def main() -> None:
             for name, found in case["contenders"].items()
         ]
         print(f"{case['case']}\n{harness.table(rows)}\n")
-    print(harness.write(f"watch-{asked.device}.json", record))
+    print(harness.write(f"watch-{options.device}.json", record))
 
 
 class Contender:
-    """One way to run the model."""
+    """A model and one way to get its maps."""
 
     def __init__(self, name: str, device: str, length: int) -> None:
         import torch
@@ -80,19 +80,19 @@ class Contender:
         import regard
 
         self.torch, self.watch, self.device = torch, regard.watch, device
-        self.is_peer, self.asked = name == "transformers, all maps", ASKED[name]
+        self.is_peer, self.watch_options = name == "transformers, all maps", CONTENDERS[name]
         torch.manual_seed(0)
-        how = "eager" if self.is_peer else "sdpa"
-        config = BertConfig(vocab_size=1000, max_position_embeddings=length, attn_implementation=how)
+        implementation = "eager" if self.is_peer else "sdpa"
+        config = BertConfig(vocab_size=1000, max_position_embeddings=length, attn_implementation=implementation)
         self.model = BertModel(config).eval().to(device)
         self.tokens = torch.randint(1000, (1, length), device=device)
         self.before = self._peak()
 
     def run(self) -> dict[str, float]:
-        """One pass, its maps held until its end."""
+        """Run one pass with its maps in memory until the end."""
         start = time.perf_counter()
         with self.torch.no_grad():
-            with nullcontext() if self.asked is None else self.watch(self.model, **self.asked):
+            with nullcontext() if self.watch_options is None else self.watch(self.model, **self.watch_options):
                 self.model(self.tokens, output_attentions=self.is_peer)
             if self.device == "cuda":
                 self.torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Training speed of word2vec on a CPU: ours beside gensim, the same sentences and settings, taking turns.
+"""Training speed of word2vec on a CPU: Regard against gensim, same sentences and settings, taking turns.
 
     python benchmarks/word2vec.py                                 both, one thread each -> results/word2vec-cpu.json
     python benchmarks/word2vec.py --gensim .../site-packages      where gensim lives in an environment of its own
@@ -20,7 +20,7 @@ from typing import Any
 
 import harness
 
-WIDTH, WINDOW, DRAWN, SAMPLE, LEAST, BATCH = 128, 5, 5, 1e-3, 3, 4096
+WIDTH, WINDOW, NEGATIVES, SAMPLE, MIN_COUNT, BATCH = 128, 5, 5, 1e-3, 3, 4096
 GROUPS = {
     "numbers": "two three four five six seven eight nine ten twenty",
     "days": "monday tuesday wednesday thursday friday saturday sunday",
@@ -40,7 +40,7 @@ GROUPS = {
 
 
 def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
-    """An epoch to run, and the neighbours of a word."""
+    """Return a function that trains one epoch, and one that returns the neighbours of a word."""
     import torch
 
     from regard.data.batching import StreamPosition
@@ -50,38 +50,45 @@ def regard_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
     from regard.tasks.text.word2vec import NearestWords
     from regard.training.optimizers.optimizer import Optimizer
 
-    data = WordSentences(("tatoeba",), vocab_size=50_000, min_count=LEAST, batch_tokens=BATCH)
-    task = word2vec.Config(window=WINDOW, negatives=DRAWN, subsample=SAMPLE).build(data)
+    data = WordSentences(("tatoeba",), vocab_size=50_000, min_count=MIN_COUNT, batch_tokens=BATCH)
+    task = word2vec.Config(window=WINDOW, negatives=NEGATIVES, subsample=SAMPLE).build(data)
     torch.manual_seed(0)
     model = Word2Vec(task.fit(Config(1, WIDTH)))
-    optimiser = Optimizer(dict(model.named_parameters()), betas=(0.9, 0.999))
+    optimizer = Optimizer(dict(model.named_parameters()), betas=(0.9, 0.999))
     total = epochs * len(task.batches().order(0))
-    state = {"place": StreamPosition(), "step": 0}
+    state = {"position": StreamPosition(), "step": 0}
 
     def epoch() -> None:
-        began = state["place"].epoch
-        for drawn in task.batches().start(state["place"]):
-            loss, _ = task.loss(model, drawn.batch)
-            (loss / drawn.count).backward()
+        began = state["position"].epoch
+        for item in task.batches().start(state["position"]):
+            loss, _ = task.loss(model, item.batch)
+            (loss / item.count).backward()
             state["step"] += 1
-            optimiser.step(5e-3 * max(0.05, 1 - state["step"] / total))
-            state["place"] = drawn.next_position
-            if drawn.next_position.epoch > began:
+            optimizer.step(5e-3 * max(0.05, 1 - state["step"] / total))
+            state["position"] = item.next_position
+            if item.next_position.epoch > began:
                 return
 
     def near(word: str, k: int) -> list[str]:
-        return [each.word for each in NearestWords(model, task.text).nearest(word, k)]
+        return [neighbor.word for neighbor in NearestWords(model, task.text).nearest(word, k)]
 
     return epoch, near
 
 
 def gensim_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
-    """The same of gensim."""
+    """Return the same for gensim."""
     from gensim.models import Word2Vec
 
     lower = [[word.lower() for word in words] for words in sentences]
     model = Word2Vec(
-        vector_size=WIDTH, window=WINDOW, negative=DRAWN, sample=SAMPLE, min_count=LEAST, sg=1, workers=1, seed=1
+        vector_size=WIDTH,
+        window=WINDOW,
+        negative=NEGATIVES,
+        sample=SAMPLE,
+        min_count=MIN_COUNT,
+        sg=1,
+        workers=1,
+        seed=1,
     )
     model.build_vocab(lower)
     done = 0
@@ -93,7 +100,7 @@ def gensim_epochs(sentences: Any, epochs: int) -> tuple[Any, Any]:
         done += 1
 
     def near(word: str, k: int) -> list[str]:
-        return [each for each, _ in model.wv.most_similar(word, topn=k)]
+        return [neighbor for neighbor, _ in model.wv.most_similar(word, topn=k)]
 
     return epoch, near
 
@@ -116,13 +123,13 @@ def child(name: str, epochs: int) -> None:
 
 
 def _groups(near: Any) -> dict[str, float]:
-    """How often the nearest word, and what share of the five nearest, are of the word's own group."""
+    """Return how often the nearest word, and what share of the five nearest, are in the word's group."""
     first, five, count = 0, 0.0, 0
     for line in GROUPS.values():
-        own = line.split()
-        for word in own:
+        group = line.split()
+        for word in group:
             found = near(word, 5)
-            first, five, count = first + (found[0] in own), five + sum(x in own for x in found) / 5, count + 1
+            first, five, count = first + (found[0] in group), five + sum(x in group for x in found) / 5, count + 1
     return {"words": count, "nearest_in_group": round(first / count, 3), "top5_in_group": round(five / count, 3)}
 
 
@@ -132,35 +139,35 @@ def main() -> None:
     parser.add_argument("--gensim", help="the site-packages folder that holds gensim")
     parser.add_argument("--near", metavar="MODEL", help="only the groups of a trained model's neighbours")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.gensim:
-        sys.path.append(asked.gensim)  # behind our own: its numpy is not wanted
-    if asked.child:
-        child(asked.child, asked.epochs)
+    arguments = parser.parse_args()
+    if arguments.gensim:
+        sys.path.append(arguments.gensim)  # last, so that its numpy is not used
+    if arguments.child:
+        child(arguments.child, arguments.epochs)
         return
-    if asked.near:
+    if arguments.near:
         import regard
 
-        words = regard.load(asked.near)
-        print(_groups(lambda word, k: [each.word for each in words.nearest(word, k)]))
+        vectors = regard.load(arguments.near)
+        print(_groups(lambda word, k: [process.word for process in vectors.nearest(word, k)]))
         return
-    more = ["--epochs", str(asked.epochs), *(["--gensim", asked.gensim] if asked.gensim else [])]
-    both = [harness.Child(name, str(Path(__file__)), more, threads=1) for name in ("regard", "gensim")]
+    options = ["--epochs", str(arguments.epochs), *(["--gensim", arguments.gensim] if arguments.gensim else [])]
+    children = [harness.Child(name, str(Path(__file__)), options, threads=1) for name in ("regard", "gensim")]
     record, steal = harness.machine(), harness.Steal()
     record["command"] = "python benchmarks/word2vec.py"
-    turns = harness.rounds(both, asked.epochs, what="epoch")
-    speeds = {c.name: harness.median_and_range(t[c.name]["words_per_second"] for t in turns) for c in both}
+    turns = harness.rounds(children, arguments.epochs, what="epoch")
+    speeds = {c.name: harness.median_and_range(t[c.name]["words_per_second"] for t in turns) for c in children}
     ratio = harness.median_and_range(t["regard"]["words_per_second"] / t["gensim"]["words_per_second"] for t in turns)
-    quality = {c.name: c.ask(what="neighbours") for c in both}
+    quality = {c.name: c.ask(what="neighbours") for c in children}
     record |= {
         "words_per_second": speeds,
         "ratio": ratio,
-        "epochs": asked.epochs,
+        "epochs": arguments.epochs,
         "neighbours": quality,
         "steal": steal.share(),
     }
-    for each in both:
-        each.close()
+    for process in children:
+        process.close()
     rows = [["", "words/s", "nearest in group", "five in group"]]
     rows += [[n, f"{speeds[n]['median']:,.0f}", q["nearest_in_group"], q["top5_in_group"]] for n, q in quality.items()]
     print(harness.table(rows), f"\nratio {ratio['median']} ({ratio['min']} to {ratio['max']})")

@@ -1,9 +1,8 @@
-"""Takes the pictures of docs/explorer.md into docs/assets/: the explorer in Chromium, with models that ship.
+"""Take the screenshots of docs/explorer.md into docs/assets/: the explorer in Chromium, with shipped models.
 
     python docs/make_explorer_screenshots.py
 
-The picture model is a small ViT that has learnt nothing: its weights are drawn, those of q and k widely enough that its
-heads tell patches apart.
+The image model is a small save_untrained_vit ViT, with q and k weights large enough that its heads distinguish patches.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ DESK, TALL, PHONE = (1400, 900), (1400, 1060), (390, 844)
 
 
 def main() -> None:
-    """All of them."""
+    """Take all screenshots."""
     with TemporaryDirectory() as folder:
-        untrained(Path(folder) / "vit")
+        save_untrained_vit(Path(folder) / "vit")
         pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", "minilm", f"vit={folder}/vit"], device="cpu")
         pool.load()
         with server.running_server(app.make_app(pool, Settings(explore=True))) as address:
@@ -40,20 +39,20 @@ def main() -> None:
             browser.quit()
 
 
-def untrained(folder: Path) -> None:
-    """A ViT of 14 x 14 patches with drawn weights."""
+def save_untrained_vit(folder: Path) -> None:
+    """Save an save_untrained_vit ViT of 14 x 14 patches."""
     torch.manual_seed(1)
     model = ViT(Config(num_classes=4, image_size=112, patch_size=8, width=48, heads=4, layers=4))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            wide = 9 if "qkv" in name else 3 if "stem" in name else 1
+            factor = 9 if "qkv" in name else 3 if "stem" in name else 1
             if parameter.dim() > 1:
-                parameter.mul_(wide)
+                parameter.mul_(factor)
     regard.save(ImageClassifier(model, ["cat", "dog", "cup", "boat"], Preprocess(112)), folder)
 
 
 def take_screenshots(browser: Any, address: str) -> None:
-    """Open, do something, look."""
+    """Open pages, click, and save screenshots."""
     open_page(browser, address, "en-de", "light", DESK)
     save_picture(browser, "explorer")
     click_on(browser, "#compare")
@@ -77,38 +76,38 @@ def take_screenshots(browser: Any, address: str) -> None:
 
 
 def open_page(browser: Any, address: str, model: str, scheme: str, size: tuple[int, int]) -> None:
-    """The page with a model, in a size and a colour scheme."""
-    how = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", how)
+    """Open the page with a model, in a window size and a colour scheme."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.get("about:blank")
     browser.get(f"{address}/?model={model}")
-    drawn = "return document.querySelector('.cell') && !document.querySelector('.cell:not(.drawn), html.busy')"
-    while not browser.execute_script(drawn):
+    is_drawn = "return document.querySelector('.cell') && !document.querySelector('.cell:not(.drawn), html.busy')"
+    while not browser.execute_script(is_drawn):
         time.sleep(0.1)
 
 
 def click_on(browser: Any, selector: str) -> None:
-    """Press a button, and wait for what it asks the server for."""
+    """Click an element."""
     browser.find_element("css selector", selector).click()
 
 
 def save_picture(browser: Any, name: str) -> None:
-    """The page as it is, once it has come to rest."""
+    """Save a screenshot once the page is still."""
     time.sleep(2)
     browser.save_screenshot(str(ASSETS / f"{name}.png"))
     print(ASSETS / f"{name}.png")
 
 
 def open_browser() -> Any:
-    """A browser without a window."""
+    """Start a headless browser."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(word)
+    for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(option)
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
 
 

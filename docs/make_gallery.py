@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/gallery.md and the README into docs/assets/.
+"""Draw the pictures of docs/gallery.md and the README into docs/assets/.
 
     python docs/make_gallery.py            all of them
     python docs/make_gallery.py --masks    those that need no trained model
@@ -27,9 +27,9 @@ IT = {
 
 
 def masks(folder: Path) -> list[Path]:
-    """Who may look at whom."""
-    every = {
-        "mask-causal": (CausalMask(), "Causal()"),
+    """Draw masks."""
+    all_masks = {
+        "mask-causal": (CausalMask(), "CausalMask()"),
         "mask-padding": (PaddingMask(torch.tensor([5])), "PaddingMask([5])"),
         "mask-window": (
             CausalMask() & (WindowMask(3) | GlobalMask([0])),
@@ -38,24 +38,26 @@ def masks(folder: Path) -> list[Path]:
     }
     return [
         see.save(see.mask(mask.dense(1, 8, 8), title=title), folder / f"{name}.png")
-        for name, (mask, title) in every.items()
+        for name, (mask, title) in all_masks.items()
     ]
 
 
 def formulas(folder: Path) -> list[Path]:
-    """What needs no training to be seen: the vectors of positions, and how far a gradient reaches at the start."""
+    """Draw position vectors, and how far a gradient reaches in untrained models."""
     from regard.positions.added.sinusoidal import SinusoidalPositions
 
     vectors = SinusoidalPositions(width=64).vectors(torch.arange(60)[None])[0]
-    see.positional_encoding(vectors, folder / "sinusoidal.png", "sinusoidal positions: 60 places, 64 features")
+    see.positional_encoding(vectors, folder / "sinusoidal.png", "sinusoidal positions: 60 positions, 64 features")
     see.gradient_by_distance(
-        reaches(), folder / "gradient-reach.png", "How far a gradient reaches, before any training (width 32)"
+        gradient_reaches(),
+        folder / "gradient-reach.png",
+        "How far a gradient reaches, before any training (width 32)",
     )
     return [folder / "sinusoidal.png", folder / "gradient-reach.png"]
 
 
-def reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
-    """A recurrent network of each kind, and one layer of causal attention with the way around it."""
+def gradient_reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
+    """Return the gradient by distance of an RNN of each kind, and of causal attention with a residual connection."""
     from regard.attention.multihead import MultiHeadAttention
     from regard.blocks import RNN_ENCODERS
     from regard.core.spec import build_part
@@ -64,19 +66,19 @@ def reaches(length: int = 100, width: int = 32) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     found = {}
     for name in ("rnn", "lstm", "gru"):
-        reader = build_part(RNN_ENCODERS, name, "encoder", width=width, hidden=width, directions=1)
-        found[name] = gradient_by_distance(reader, length, width)
+        encoder = build_part(RNN_ENCODERS, name, "encoder", width=width, hidden=width, directions=1)
+        found[name] = gradient_by_distance(encoder, length, width)
     mix = MultiHeadAttention(width, heads=4)
     found["attention"] = gradient_by_distance(lambda x: x + mix(x, mask=CausalMask()), length, width)
     return found
 
 
 def attention(folder: Path) -> list[Path]:
-    """What shipped models look at, as a user draws it."""
+    """Draw attention maps of shipped models with the command line."""
     from regard.cli import main as regard
 
     sound = str(ASSETS / "digits.wav")
-    every = {
+    commands = {
         "attention": [SENTENCE, "--to", "de"],
         "heads": [SENTENCE, "--to", "de", "--view", "heads"],
         "layers": [SENTENCE, "--to", "de", "--view", "layers"],
@@ -85,21 +87,21 @@ def attention(folder: Path) -> list[Path]:
         "lattice": [sound],
         "digits-attention": [sound, "--model", "digits-listen"],
     }
-    made = []
-    for name, words in every.items():
-        made.append(folder / f"{name}.png")
-        if code := regard(["see", *words, "--output", str(made[-1])]):
+    files = []
+    for name, arguments in commands.items():
+        files.append(folder / f"{name}.png")
+        if code := regard(["see", *arguments, "--output", str(files[-1])]):
             raise SystemExit(code)
-    return made
+    return files
 
 
-def main(words: Sequence[str]) -> int:
-    """Draw, and say what was drawn."""
+def main(arguments: Sequence[str]) -> int:
+    """Draw and print the names of the files."""
     ASSETS.mkdir(exist_ok=True)
-    made = masks(ASSETS) + formulas(ASSETS)
-    if "--masks" not in words:
-        made += attention(ASSETS)
-    print(*(path.relative_to(ASSETS.parents[1]) for path in made), sep="\n")
+    files = masks(ASSETS) + formulas(ASSETS)
+    if "--masks" not in arguments:
+        files += attention(ASSETS)
+    print(*(path.relative_to(ASSETS.parents[1]) for path in files), sep="\n")
     return 0
 
 

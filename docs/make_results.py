@@ -1,4 +1,4 @@
-"""Writes docs/results.md from result files. The page is never typed: a test compares it with what this script makes.
+"""Write docs/results.md from result files. A test compares the page with the output of this script.
 
     python docs/make_results.py                        write docs/results.md
     python docs/make_results.py add RUN_FOLDER         a run's scores into docs/results/NAME.json, then the same
@@ -30,7 +30,7 @@ scores must be there; the rest is left out where it was not kept.
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "split", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
 source and target, and with "unit" where a metric has one, it stands under Language, or under Images where the unit is
-"image"; with "section" it stands where results_seq2seq.py puts it, or in a table of the lectures. "said" is how the
+"image"; with "section" it stands where results_seq2seq.py puts it, or in a table of the lectures. "on_slide" is how the
 slide writes the value.
 
 benchmarks/results/*.json are what the programs in benchmarks/ write: "cases" with "contenders", or "contenders" alone,
@@ -114,18 +114,18 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Read the command line, add a run where asked, write the page."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Add a run if requested, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb")
-    adding = verbs.add_parser("add", help="a run folder into docs/results/NAME.json")
-    adding.add_argument("folder", type=Path)
-    adding.add_argument("--name", required=True)
-    adding.add_argument("--command", required=True)
+    add_parser = verbs.add_parser("add", help="a run folder into docs/results/NAME.json")
+    add_parser.add_argument("folder", type=Path)
+    add_parser.add_argument("--name", required=True)
+    add_parser.add_argument("--command", required=True)
     for option in ("--system", "--machine", "--date", "--note"):
-        adding.add_argument(option)
-    adding.add_argument("--evaluation", type=Path, help="default: RUN_FOLDER/evaluation.json")
-    args = parser.parse_args(words)
+        add_parser.add_argument(option)
+    add_parser.add_argument("--evaluation", type=Path, help="default: RUN_FOLDER/evaluation.json")
+    args = parser.parse_args(arguments)
     try:
         if args.verb == "add":
             print(os.path.relpath(add(args)))
@@ -143,11 +143,11 @@ def main(words: Sequence[str] | None = None) -> int:
 def add(args: argparse.Namespace) -> Path:
     """Read the three files of a run and write docs/results/NAME.json."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", args.name):
-        raise ValueError(f"the name '{args.name}' is to be a file's: small letters, digits and hyphens")
+        raise ValueError(f"--name must be lower-case letters, digits and hyphens, got '{args.name}'")
     recipe, result = read_json(args.folder / "recipe.json"), read_json(args.folder / "result.json")
     evaluation = read_json(args.evaluation or args.folder / "evaluation.json")
     translates = "source" in recipe["data"]
-    about = (
+    description = (
         {key: recipe["data"][key] for key in ("corpus", "source", "target", "style")}
         if translates
         else describe_run(recipe)
@@ -173,7 +173,7 @@ def add(args: argparse.Namespace) -> Path:
         "precision": result["precision"],
         "weights": result["final_weights"] if evaluation["weights"] == "final" else evaluation["weights"],
         "versions": {"regard": evaluation["regard"], "torch": result["torch"]},
-        **about,
+        **description,
         "scores": list(found),
     }
     results = evaluation["results"]
@@ -188,13 +188,13 @@ def add(args: argparse.Namespace) -> Path:
     if args.note:
         record["note"] = args.note
     RUNS.mkdir(exist_ok=True)
-    place = RUNS / f"{args.name}.json"
-    write(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-    return place
+    path = RUNS / f"{args.name}.json"
+    write(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return path
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dict[str, Any]]:
-    """Every number of an evaluation that has a signature, part by part; of a lower-case model, those without case."""
+    """Yield every number of an evaluation that has a signature; of a lower-case model, those without case."""
     for part, found in results.items():
         for metric in METRICS:
             if metric in found and not (style == "moses" and metric in CASED):
@@ -208,7 +208,7 @@ def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dic
 
 
 def round_buckets(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The buckets of a score by length, to the hundredth."""
+    """Round the scores of length buckets to two digits."""
     return [{key: round(x, 2) if isinstance(x, float) else x for key, x in row.items()} for row in rows]
 
 
@@ -216,7 +216,7 @@ def round_buckets(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def build_page() -> str:
-    """All of docs/results.md."""
+    """Return the contents of docs/results.md."""
     all_runs = [read_json(file) for file in sorted(RUNS.glob("*.json"))]
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     measured = {file.stem: read_json(file) for file in sorted(SPEED.glob("*.json"))}
@@ -247,23 +247,23 @@ def build_page() -> str:
 
 
 def translation_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Translation quality: for each test part one table, published lines beside ours."""
+    """Yield one table per test split, with published numbers and measured ones."""
     yield "## Translation"
     yield (
         "Compare numbers within a column only. The columns count different tokens: see "
         "[how scores are counted](packages/tasks.md#scores). † marks a published number that was recalled and not "
         "checked at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
-    places = {(line["corpus"], line["source"], line["target"], line["split"]) for line in published}
-    places |= {(run["corpus"], run["source"], run["target"], s["split"]) for run in all_runs for s in run["scores"]}
-    for corpus, source, target, part in sorted(places):
+    keys = {(line["corpus"], line["source"], line["target"], line["split"]) for line in published}
+    keys |= {(run["corpus"], run["source"], run["target"], s["split"]) for run in all_runs for s in run["scores"]}
+    for corpus, source, target, part in sorted(keys):
         yield f"### {corpus} {source.upper()}-{target.upper()}, {part}"
-        here = (corpus, source, target)
-        lines = [t for t in published if (t["corpus"], t["source"], t["target"], t["split"]) == (*here, part)]
+        key = (corpus, source, target)
+        lines = [t for t in published if (t["corpus"], t["source"], t["target"], t["split"]) == (*key, part)]
         found = [
             (run, s)
             for run in all_runs
-            if (run["corpus"], run["source"], run["target"]) == here
+            if (run["corpus"], run["source"], run["target"]) == key
             for s in run["scores"]
             if s["split"] == part
         ]
@@ -273,8 +273,8 @@ def translation_section(all_runs: Sequence[Mapping[str, Any]], published: Sequen
 def _one_part(
     lines: Sequence[Mapping[str, Any]], found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> Iterator[str]:
-    used = {s["metric"] for _, s in found} | {line["metric"] for line in lines}
-    columns = [metric for metric in METRICS if metric in used]
+    metrics_used = {s["metric"] for _, s in found} | {line["metric"] for line in lines}
+    columns = [metric for metric in METRICS if metric in metrics_used]
     rows = [["system", *(METRICS[metric] for metric in columns), "search", "parameters", "seeds"]]
     for line in sorted(lines, key=lambda line: -line["value"]):
         mark = "" if line["checked"] else " †"
@@ -298,7 +298,7 @@ def _one_part(
 
 
 def lecture_transformer(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What lecture 4 says of the Transformer, with both sizes of the paper."""
+    """Yield the Transformer's numbers of lecture 4, for both sizes of the paper."""
     if not lines:
         return
     yield "### The lecture's numbers: the Transformer on WMT14"
@@ -310,7 +310,7 @@ def lecture_transformer(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def lecture_vit(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The table of lecture 2."""
+    """Yield the table of lecture 2."""
     if not lines:
         return
     yield "### The lecture's table: ViT"
@@ -325,19 +325,19 @@ def lecture_vit(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _as_published(
     lines: Sequence[Mapping[str, Any]], row: str, column: Callable[[Mapping[str, Any]], str]
 ) -> Iterator[str]:
-    """Published lines as one table, and where they are from; what is not on the slide stays empty."""
+    """Yield published numbers as one table with their sources; cells that are not on the slide stay empty."""
     columns = list(dict.fromkeys(column(line) for line in lines))
     cells: dict[str, dict[str, str]] = {}
     for line in lines:
         mark = "" if line["checked"] else " †"
-        cells.setdefault(line[row], {})[column(line)] = line.get("said", f"{line['value']:g}") + mark
+        cells.setdefault(line[row], {})[column(line)] = line.get("on_slide", f"{line['value']:g}") + mark
     yield table([["", *columns], *([name, *(found.get(c, "") for c in columns)] for name, found in cells.items())])
     counted_so = [f"how {line['value']:g} was counted: {line['search']}" for line in lines if "search" in line]
     yield bullet_list([*(line["where"] for line in lines), *counted_so])
 
 
 def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How every number of ours was made."""
+    """Yield the command, seed, machine and date of every run."""
     yield "## Runs"
     if not all_runs:
         yield "No run has been recorded yet."
@@ -358,7 +358,7 @@ def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _training(run: Mapping[str, Any]) -> Iterator[str]:
-    """How a run went, as far as that was kept."""
+    """Yield the duration, updates and speed of a run, as far as recorded."""
     if "minutes" in run:
         yield f"{run['minutes']:g} minutes"
     if "steps" in run:
@@ -372,7 +372,7 @@ def _training(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What the programs in benchmarks/ measured."""
+    """Yield the results of the programs in benchmarks/."""
     yield "## Speed and memory"
     yield (
         "Contenders take turns in processes of their own; numbers are medians over rounds, with the range in brackets. "
@@ -380,8 +380,8 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
     )
     if not measured:
         yield "Nothing has been measured yet."
-    for name, kept in measured.items():
-        record = {**kept["machine"], **kept} if isinstance(kept.get("machine"), Mapping) else kept
+    for name, result in measured.items():
+        record = {**result["machine"], **result} if isinstance(result.get("machine"), Mapping) else result
         yield f"### {BENCHMARK_TITLES.get(name, name)}"
         if "command" in record:
             yield console_block(record["command"])
@@ -390,7 +390,7 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
             yield table(list(_cases(record["cases"])))
         elif "contenders" in record:
             yield table(_contenders(record["contenders"]))
-        rest = {key: value for key, value in record.items() if key not in _KNOWN}
+        rest = {key: value for key, value in record.items() if key not in _SHOWN_KEYS}
         for key, rows in rest.items():
             if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
                 yield f"{key.replace('_', ' ').capitalize()}:"
@@ -400,17 +400,17 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
             yield table([["", "value"], *numbers])
 
 
-_KNOWN = {
+_SHOWN_KEYS = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
     "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine",
 }  # fmt: skip
 
 
-# -- small parts -------------------------------------------------------------------------------------------------------
+# -- formatting --------------------------------------------------------------------------------------------------------
 
 
 def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """A row for each contender of each case: its speed, and ours over it."""
+    """Yield a row per contender of each case: its speed, and Regard's ratio to it."""
     settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
     facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
     forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
@@ -424,7 +424,7 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A row for each mapping of numbers, a column for each of its numbers."""
+    """Return a row per mapping, with a column per number."""
     found = [dict(_flatten(row)) for row in rows]
     heads = list(dict.fromkeys(key for row in found for key in row))
     return [heads, *([_format_value(row[key]) if key in row else "" for key in heads] for row in found)]
@@ -439,11 +439,11 @@ def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _environment(record: Mapping[str, Any]) -> Iterator[str]:
-    where = record.get("gpu") or record.get("cpu") or "machine not recorded"
+    machine = record.get("gpu") or record.get("cpu") or "machine not recorded"
     details = [pluralize(record["threads"], "thread")] if "threads" in record else []
     details += [str(record["dtype"])] if "dtype" in record else []
     details += [pluralize(record["rounds"], "round")] if "rounds" in record else []
-    yield ", ".join([f"{record.get('date', 'no date')}, {where}", *details])
+    yield ", ".join([f"{record.get('date', 'no date')}, {machine}", *details])
     if record.get("versions"):
         yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     if isinstance(record.get("model"), Mapping):
@@ -455,7 +455,7 @@ def _environment(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _flatten(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every number in a record with the path to it; {"median", "min", "max"} counts as one number."""
+    """Yield every number of a record with its path; {"median", "min", "max"} counts as one number."""
     if isinstance(values, Mapping) and not _is_summary(values):
         for key, value in values.items():
             yield from _flatten(value, f"{name} {key}".strip().replace("_", " "))

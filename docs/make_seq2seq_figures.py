@@ -1,4 +1,4 @@
-"""Draws the figures of the section "Before the Transformer" of docs/results.md into docs/assets/.
+"""Draw the figures of the section "Before the Transformer" of docs/results.md into docs/assets/.
 
     python docs/make_seq2seq_figures.py    nmt-de-en.png, nmt-en-de.png    BLEU over source length, by system
                                      long-sources.png                      PER over the length of the source
@@ -30,21 +30,25 @@ HIGHLIGHTED = [
 
 
 def plot_bleu_by_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Path) -> list[Path]:
-    """BLEU over the number of words in the source: a line for each system that has been measured, the mean of seeds."""
+    """Plot BLEU over the number of words in the source: a line per measured system, the mean of its seeds."""
     all_runs = [run for run in runs if any(is_run(run, pair, system) for system in SYSTEMS)]
-    known = {b: many for b, many in counts(all_runs).items() if many >= MIN_BUCKET_SIZE}
+    bucket_sizes = {b: count for b, count in counts(all_runs).items() if count >= MIN_BUCKET_SIZE}
     lines: dict[str, dict[str, float]] = {}
-    for system, about in SYSTEMS.items():
+    for system, entry in SYSTEMS.items():
         found = [by_length(run) for run in all_runs if is_run(run, pair, system) and by_length(run)]
         if found:
-            lines[about.label] = {b: sum(x[b] for x in found) / len(found) for b in known if all(b in x for x in found)}
+            lines[entry.label] = {
+                b: sum(x[b] for x in found) / len(found) for b in bucket_sizes if all(b in x for x in found)
+            }
     if len(lines) < 2:
         return []
     file = folder / f"nmt-{pair}.png"
     title = f"Multi30k {pair.upper()}, test 2016: BLEU by length"
-    front = {what: line for what, line in lines.items() if what in HIGHLIGHTED}
-    behind = {what: line for what, line in lines.items() if what not in HIGHLIGHTED}
-    see.score_by_length(front, file, title, counts=known, background=behind, background_label="GRU, other attentions")
+    foreground = {label: line for label, line in lines.items() if label in HIGHLIGHTED}
+    background = {label: line for label, line in lines.items() if label not in HIGHLIGHTED}
+    see.score_by_length(
+        foreground, file, title, counts=bucket_sizes, background=background, background_label="GRU, other attentions"
+    )
     return [file]
 
 
@@ -60,20 +64,20 @@ def plot_long_sources(record: Mapping[str, Any], folder: Path) -> list[Path]:
     return [file]
 
 
-def main(words: Sequence[str]) -> int:
-    """Draw, and say what was drawn; or print the commands."""
-    if words[:1] == ["--commands"]:
-        seeds = [int(word) for word in words[1:]] or [1]
+def main(arguments: Sequence[str]) -> int:
+    """Draw and print the names of the files, or print the commands."""
+    if arguments[:1] == ["--commands"]:
+        seeds = [int(argument) for argument in arguments[1:]] or [1]
         print(*(shell_commands(pair, system, seed) for seed in seeds for pair in PAIRS for system in SYSTEMS), sep="\n")
         return 0
     ASSETS.mkdir(exist_ok=True)
-    made = []
+    files = []
     for pair in PAIRS:
         runs = [read_json(file) for file in sorted(RUNS.glob(f"nmt-{pair}-*.json"))]
-        made += plot_bleu_by_length(runs, pair, ASSETS)
+        files += plot_bleu_by_length(runs, pair, ASSETS)
     if LONG.is_file():
-        made += plot_long_sources(read_json(LONG), ASSETS)
-    print(*(path.relative_to(HERE.parent) for path in made) if made else ["nothing is measured yet"], sep="\n")
+        files += plot_long_sources(read_json(LONG), ASSETS)
+    print(*(path.relative_to(HERE.parent) for path in files) if files else ["nothing is measured yet"], sep="\n")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Draws where models listened while they wrote a recording of AN4, for docs/how/transcribe.md, into docs/assets/.
+"""Draw the alignments of attention-based recognisers on a recording of AN4, for docs/how/transcribe.md.
 
     python docs/make_speech_figures.py an4-attention.png "from scratch=runs/an4-attention" \\
-        "begun with the encoder of CTC=runs/an4-attention-from-ctc-1"
-    python docs/make_speech_figures.py an4-online.png "written while it is being said=runs/an4-online-attention"
+        "encoder initialised from CTC=runs/an4-attention-from-ctc-1"
+    python docs/make_speech_figures.py an4-online.png "online=runs/an4-online-attention"
 
-The recording is the longest of the test part.
+The recording is the longest of the test split; figures go to docs/assets/.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 
 
 def transcript_and_alignment(folder: str) -> tuple[str, Trace]:
-    """What one has written, and where it listened for each letter of it."""
-    hear = regard.load(f"{folder}/model")
-    frames = max((frames for frames, _ in AN4().load("test", hear.text).rows), key=len)[None]
-    letters = search_recordings(hear.model, frames, torch.tensor([frames.shape[1]]), 8, hear.text)[0].tokens
-    with torch.no_grad(), watch(hear.model) as seen:
-        hear.model(frames, torch.tensor([[hear.text.bos, *letters]]))
-    (trace,) = seen.traces("align")
-    columns = [f"{hear.seconds * n:.1f}" for n in range(trace.weights.shape[-1])]
-    return hear.text.decode([letters])[0], trace.with_labels(hear.text.pieces([*letters, hear.text.eos]), columns)
+    """Return the transcript of a model and its alignment."""
+    transcribe = regard.load(f"{folder}/model")
+    frames = max((frames for frames, _ in AN4().load("test", transcribe.text).examples), key=len)[None]
+    letters = search_recordings(transcribe.model, frames, torch.tensor([frames.shape[1]]), 8, transcribe.text)[0].tokens
+    with torch.no_grad(), watch(transcribe.model) as captured:
+        transcribe.model(frames, torch.tensor([[transcribe.text.bos, *letters]]))
+    (trace,) = captured.traces("align")
+    columns = [f"{transcribe.seconds * n:.1f}" for n in range(trace.weights.shape[-1])]
+    return transcribe.text.decode([letters])[0], trace.with_labels(
+        transcribe.text.pieces([*letters, transcribe.text.eos]), columns
+    )
 
 
 def main(name: str, *runs: str) -> Path:
-    """One picture of all runs, each given as WHAT=FOLDER."""
+    """Draw one figure of all runs, each given as LABEL=FOLDER."""
     parts = {}
     for run in runs:
-        what, _, folder = run.rpartition("=")
-        said, trace = transcript_and_alignment(folder)
-        parts[f"{what}: {said}"] = trace
-    return see.save(see.compare_alignments(parts, title="where it listened for each letter"), ASSETS / name)
+        label, _, folder = run.rpartition("=")
+        transcript, trace = transcript_and_alignment(folder)
+        parts[f"{label}: {transcript}"] = trace
+    return see.save(see.compare_alignments(parts, title="frames attended to for each letter"), ASSETS / name)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Draws the pictures of docs/how/vision.md into docs/assets/.
+"""Draw the pictures of docs/how/vision.md into docs/assets/.
 
-    python docs/make_vision_figures.py crops FOLDER     pieces of nine photos, one folder for each
+    python docs/make_vision_figures.py crops FOLDER     crops of nine photos, one folder for each
     python docs/make_vision_figures.py draw MODEL       draw the figures, with a trained ViT and untrained models
 
-The photos are those of the data home (photos/, see its README for who made them). The ViT learns which photo a piece
-was cut out of, and nothing else; the page has the command.
+The photos are in the dataset folder (photos/; its README names the authors). The ViT learns which photo a crop is from;
+the page has the command.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ PHOTOS = {
     "rocket": "rocket",
     "temple": "china",
 }
-EACH, SIDE = 90, 96  # pieces of a photo, and their pixels
+CROPS_PER_PHOTO, SIDE = 90, 96  # crops of a photo, and their side in pixels
 
 
 def crops(folder: Path) -> None:
-    """Pieces of every photo: from a quarter of its shorter side to all of it."""
-    dice = np.random.default_rng(0)
+    """Save crops of every photo: from a quarter of its shorter side to all of it."""
+    rng = np.random.default_rng(0)
     for label, name in PHOTOS.items():
         (folder / label).mkdir(parents=True)
         photo = Image.open(data_dir.find_dataset("photos") / f"{name}.jpg").convert("RGB")
-        for n in range(EACH):
-            side = int(min(photo.size) * dice.uniform(0.25, 1.0))
-            left, top = (int(dice.integers(0, whole - side + 1)) for whole in photo.size)
+        for n in range(CROPS_PER_PHOTO):
+            side = int(min(photo.size) * rng.uniform(0.25, 1.0))
+            left, top = (int(rng.integers(0, extent - side + 1)) for extent in photo.size)
             piece = photo.crop((left, top, left + side, top + side)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
             piece.save(folder / label / f"{n:03}.jpg", quality=90)
 
 
 def collage(file: Path) -> Path:
-    """The cat at the left, the coffee at the right."""
+    """Save an image with the cat at the left and the coffee at the right."""
     halves = []
     for name, box in (("chelsea", (110, 0, 260, 300)), ("coffee", (190, 60, 360, 400))):
         photo = Image.open(data_dir.find_dataset("photos") / f"{name}.jpg").convert("RGB")
@@ -67,7 +67,7 @@ def collage(file: Path) -> Path:
 
 
 def untrained(name: str, folder: str, **sizes: Any) -> str:
-    """A fresh model, saved as a classifier of these photos."""
+    """Save an untrained classifier of these photos."""
     torch.manual_seed(0)
     model = regard.build(name, num_classes=len(PHOTOS), image_size=SIDE, **sizes)
     regard.save(ImageClassifier(model, list(PHOTOS), Preprocess(SIDE)), folder)
@@ -75,13 +75,13 @@ def untrained(name: str, folder: str, **sizes: Any) -> str:
 
 
 def draw(vit: str) -> None:
-    """The pictures, through the command line."""
+    """Draw the pictures with the command line."""
     cat = str(data_dir.find_dataset("photos") / "chelsea.jpg")
-    with TemporaryDirectory() as place:
-        both = str(collage(Path(place) / "both.png"))
-        swin = untrained("swin", f"{place}/swin", width=32, heads=(1, 2, 4), layers=(2, 2, 2), window_size=6)
-        mvit = untrained("mvit", f"{place}/mvit", width=32, layers=(1, 2, 2), keys=4)
-        for name, words in {
+    with TemporaryDirectory() as temporary:
+        both = str(collage(Path(temporary) / "both.png"))
+        swin = untrained("swin", f"{temporary}/swin", width=32, heads=(1, 2, 4), layers=(2, 2, 2), window_size=6)
+        mvit = untrained("mvit", f"{temporary}/mvit", width=32, layers=(1, 2, 2), kv_stride=4)
+        for name, arguments in {
             "class": [cat, "--model", vit],
             "heads": [cat, "--model", vit, "--view", "heads"],
             "rollout-swin": [cat, "--model", swin, "--view", "rollout", "--query", "36,31"],
@@ -90,16 +90,16 @@ def draw(vit: str) -> None:
             "coffee": [both, "--model", vit, "--view", "relevance", "--label", "coffee"],
         }.items():
             picture = ASSETS / f"vision-{name}.png"
-            if cli.main(["see", *words, "--output", str(picture)]):
+            if cli.main(["see", *arguments, "--output", str(picture)]):
                 raise SystemExit(1)
 
 
-def main(words: Sequence[str]) -> int:
-    """Make the pieces, or draw."""
-    if len(words) == 2 and words[0] == "crops":
-        crops(Path(words[1]))
-    elif len(words) == 2 and words[0] == "draw":
-        draw(words[1])
+def main(arguments: Sequence[str]) -> int:
+    """Make the crops, or draw."""
+    if len(arguments) == 2 and arguments[0] == "crops":
+        crops(Path(arguments[1]))
+    elif len(arguments) == 2 and arguments[0] == "draw":
+        draw(arguments[1])
     else:
         print(__doc__)
         return 2

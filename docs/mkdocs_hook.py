@@ -1,4 +1,4 @@
-"""What MkDocs does to these pages beyond Markdown, so that nothing in them is written down twice or can go stale.
+"""MkDocs hook: replace markers in pages by tables, help texts and pictures made from the source.
 
     <!-- table: attention -->        the rows of ``regard list attention``
     <!-- files: decoding -->         the files of a package, each with the first sentence of its docstring
@@ -39,13 +39,13 @@ _LOADED = re.compile(r"rel=[\"']?(?:stylesheet|icon|preload|preconnect|modulepre
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put in what the marks ask for."""
+    """Replace the markers of a page."""
     up = "../" * page.file.src_uri.count("/")
     return _MARK.sub(lambda found: expand_marker(found[1], found[2], up), markdown)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Look for anything that would be fetched from elsewhere."""
+    """Warn about anything that a page would load from elsewhere."""
     for found in _FETCHES.finditer(output):
         tag = found[0]
         if not tag.lower().startswith("<link") or (_LOADED.search(tag) and _FOREIGN.search(tag)):
@@ -54,9 +54,9 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 
 def expand_marker(kind: str, what: str, up: str = "") -> str:
-    """What stands in the place of one mark; `up` leads from the page to docs/."""
+    """Return the replacement of a marker; `up` is the path from the page to docs/."""
     if kind == "picture":
-        return picture(*(word.strip() for word in what.split("|", 1)), up=up)
+        return picture(*(part.strip() for part in what.split("|", 1)), up=up)
     if kind == "help":
         return f"```text\n{help_text(what)}\n```"
     if kind == "fields":
@@ -69,7 +69,7 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
 
 
 def table(rows: Sequence[dict[str, str]]) -> str:
-    """Rows as a Markdown table."""
+    """Format rows as a Markdown table."""
     if not rows:
         return "(none here yet)"
     lines = [[*rows[0]], ["---"] * len(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
@@ -96,17 +96,17 @@ def fields(what: str) -> list[dict[str, str]]:
     comments = dict(re.findall(r"^    (\w+): .*?  # (.+)$", "\n".join(sources), re.MULTILINE))
     rows = []
     for field in dataclasses.fields(cls):
-        made = field.default_factory
-        value = field.default if made is dataclasses.MISSING else made()
+        factory = field.default_factory
+        value = field.default if factory is dataclasses.MISSING else factory()
         default = "required" if value is dataclasses.MISSING else f"`{value!r}`"
-        words = (field.metadata.get("help") or comments.get(field.name, ""), field.metadata.get("range") or "")
-        what = "; ".join(str(word) for word in words if str(word))
+        notes = (field.metadata.get("help") or comments.get(field.name, ""), field.metadata.get("range") or "")
+        what = "; ".join(str(note) for note in notes if str(note))
         rows.append({"name": f"`{field.name}`", "default": default, "what": what})
     return rows
 
 
 def help_text(verb: str) -> str:
-    """The help text of a verb of the command line, as it is printed 100 characters wide."""
+    """Return the help text of a command, printed 100 characters wide."""
     from regard.cli import main
 
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
@@ -117,8 +117,8 @@ def help_text(verb: str) -> str:
     return "\n".join(line.rstrip() for line in out.buffer.getvalue().decode("utf-8").strip("\n").splitlines())
 
 
-def picture(name: str, words: str, up: str = "") -> str:
-    """A picture of docs/assets, or how to come by it."""
+def picture(name: str, caption: str, up: str = "") -> str:
+    """Return a picture of docs/assets with its caption, or how to draw it if it is missing."""
     if (ASSETS / name).is_file():
-        return f"![{words}]({up}assets/{name})\n\n*{words}*"
-    return f"*{words}* Not drawn yet: `python docs/make_gallery.py` draws it once the trained models are there."
+        return f"![{caption}]({up}assets/{name})\n\n*{caption}*"
+    return f"*{caption}* Not drawn yet: `python docs/make_gallery.py` draws it once the trained models are there."

@@ -1,7 +1,7 @@
 """The section of docs/results.md on images.
 
     tables      one for each set and part, as those of the other tasks (results_tasks.py)
-    shares      a plain ViT against a ResNet-18, both on 5, 20, 50 and 100 % of CIFAR-10's training images
+    fractions   a plain ViT against a ResNet-18, both on 5, 20, 50 and 100 % of CIFAR-10's training images
 
 Every run of the figure has the same number of updates, of images in a batch, and the same schedule: only the images are
 fewer. With equal epochs, 5 % of the images would give 800 updates instead of 17,500, confounding few images with few
@@ -29,24 +29,24 @@ PERCENTAGES = (5, 20, 50, 100)  # per cent of them, and of every class
 SPLIT, METRIC = "test", "accuracy"
 
 
-def run_name(model: str, share: int) -> str:
-    """The name of a run of the figure, without its seed."""
-    return f"{model}-cifar10" if share == 100 else f"fraction-{model}-{share}"
+def run_name(model: str, percent: int) -> str:
+    """Return the name of a run of the figure, without its seed."""
+    return f"{model}-cifar10" if percent == 100 else f"fraction-{model}-{percent}"
 
 
-def is_run(run: Mapping[str, Any], model: str, share: int) -> bool:
-    """Whether a run is one of this point, of whatever seed."""
-    return run_name(model, share) in (run["name"], strip_seed(run["name"]))
+def is_run(run: Mapping[str, Any], model: str, percent: int) -> bool:
+    """Return whether a run belongs to this point, with any seed."""
+    return run_name(model, percent) in (run["name"], strip_seed(run["name"]))
 
 
 def runs_by_fraction(all_runs: Sequence[Mapping[str, Any]], model: str) -> dict[int, list[Mapping[str, Any]]]:
-    """Share -> the runs of a model on it; only shares that have been measured."""
-    found = {share: [run for run in all_runs if is_run(run, model, share)] for share in PERCENTAGES}
-    return {share: runs for share, runs in found.items() if runs}
+    """Return the runs of a model by percentage of the images, if there are any."""
+    found = {percent: [run for run in all_runs if is_run(run, model, percent)] for percent in PERCENTAGES}
+    return {percent: runs for percent, runs in found.items() if runs}
 
 
 def test_accuracy(run: Mapping[str, Any]) -> float:
-    """Images that a run has right, in per cent."""
+    """Return the test accuracy of a run in per cent."""
     for score in run["scores"]:
         if (score["split"], score["metric"]) == (SPLIT, METRIC):
             return 100 * float(score["value"])
@@ -54,7 +54,7 @@ def test_accuracy(run: Mapping[str, Any]) -> float:
 
 
 def images_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The section."""
+    """Yield the section."""
     yield "## Images"
     yield (
         "Images to classes. Validation images are taken out of the training images; settings and weights were chosen "
@@ -74,14 +74,14 @@ def _fraction_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "updates. CIFAR-10, test accuracy %; in brackets the lowest and the highest of several seeds."
     )
     found = {model: runs_by_fraction(all_runs, model) for model in MODELS}
-    rows = [["system", *(f"{share} % ({TRAIN_IMAGES * share // 100:,})" for share in PERCENTAGES), "seeds"]]
-    for model, what in MODELS.items():
+    rows = [["system", *(f"{percent} % ({TRAIN_IMAGES * percent // 100:,})" for percent in PERCENTAGES), "seeds"]]
+    for model, label in MODELS.items():
         runs = found[model]
         cells = [
             mean_and_range([test_accuracy(run) for run in runs[s]]) if s in runs else "not measured yet"
             for s in PERCENTAGES
         ]
-        rows.append([f"**{what}**", *cells, format_seeds(run for some in runs.values() for run in some)])
+        rows.append([f"**{label}**", *cells, format_seeds(run for group in runs.values() for run in group)])
     yield table(rows)
     if FIGURE.is_file():
         yield f"![Accuracy over the number of training images: ViT and ResNet](assets/{FIGURE.name})"

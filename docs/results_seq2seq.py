@@ -1,13 +1,13 @@
-"""The section of docs/results.md on what came before the Transformer, and the runs that it wants.
+"""The section of docs/results.md on models before the Transformer, and the runs that it shows.
 
     Multi30k            one row a system, DE-EN and EN-DE, all of about 6.4 million parameters, the same data, the same
                         vocabulary and the same search; BLEU overall and by the number of words in the source
-    sounds              CMUdict: errors by aligner, and by the number of letters
-    speech              errors of what was heard
-    what others had     published lines, with how they were counted
+    pronunciation       CMUdict: PER and WER by aligner, and by the number of letters
+    speech              WER of speech recognition
+    published           published numbers, with their metric
 
-A run belongs to the first table by its name, nmt-<pair>-<system>[-<seed>], to the others by its task. The reader of
-256 units in each direction makes memory and state equally wide, without which a plain product is no score.
+A run belongs to the first table by its name, nmt-<pair>-<system>[-<seed>], to the others by its task. The encoder has
+256 units in each direction, so that memory and state have equal width, as the dot product requires.
 """
 
 from __future__ import annotations
@@ -71,20 +71,21 @@ SYSTEMS = {
 
 
 def run_name(pair: str, system: str) -> str:
-    """The name of a run, without its seed."""
+    """Return the name of a run, without its seed."""
     return f"nmt-{pair}-{system}"
 
 
 def train_command(pair: str, system: str, seed: int | None = None) -> str:
-    """How a run is made."""
+    """Return the command that trains a run."""
     source, target = pair.split("-")
-    more = "" if seed is None else f" train.seed={seed}"
+    seed_setting = "" if seed is None else f" train.seed={seed}"
     out = run_name(pair, system) if seed is None else f"{run_name(pair, system)}-{seed}"
-    return f"regard train {SYSTEMS[system].recipe} data.source={source} data.target={target}{more} --out runs/{out}"
+    recipe = f"{SYSTEMS[system].recipe} data.source={source} data.target={target}{seed_setting}"
+    return f"regard train {recipe} --out runs/{out}"
 
 
 def shell_commands(pair: str, system: str, seed: int = 1) -> str:
-    """All that makes a run and puts it on the page, as one line for a shell."""
+    """Return the commands that train, evaluate and add a run, as one line for a shell."""
     run, train = f"{run_name(pair, system)}-{seed}", train_command(pair, system, seed)
     folder = f"runs/{run}"
     return " && ".join(
@@ -99,12 +100,12 @@ def shell_commands(pair: str, system: str, seed: int = 1) -> str:
 
 
 def is_seq2seq_run(run: Mapping[str, Any]) -> bool:
-    """Whether a run stands in the first table, and so in no other."""
+    """Return whether a run is in the first table, and so in no other."""
     return str(run["name"]).startswith("nmt-")
 
 
 def seq2seq_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The section."""
+    """Yield the section."""
     yield "## Before the Transformer"
     yield (
         "Encoder-decoders with recurrence and convolution, and everything that was tried as a score, on the same data. "
@@ -135,13 +136,13 @@ def seq2seq_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[M
 def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found = {system: [run for run in all_runs if is_run(run, pair, system)] for system in SYSTEMS}
     buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
-    known = {
-        b: many
-        for b, many in counts([run for runs in found.values() for run in runs]).items()
-        if many >= MIN_BUCKET_SIZE
+    bucket_sizes = {
+        b: count
+        for b, count in counts([run for runs in found.values() for run in runs]).items()
+        if count >= MIN_BUCKET_SIZE
     }
-    buckets = [b for b in buckets if b in known]
-    heads = [f"{b} ({many})" for b, many in known.items() if b in buckets]
+    buckets = [b for b in buckets if b in bucket_sizes]
+    heads = [f"{b} ({count})" for b, count in bucket_sizes.items() if b in buckets]
     columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"
     yield (
         f"{SPLIT.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. "
@@ -156,13 +157,13 @@ def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Itera
         greedy = [_scores(run)[0] for run in runs if _scores(run)[0]["beam_size"] == 1]
         cells = [mean_and_range([by_length(run)[b] for run in runs if b in by_length(run)], 1) for b in buckets]
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
-        whole, first = (mean_and_range([score["value"] for score in some]) for some in (scores, greedy))
+        beam, greedy_mean = (mean_and_range([score["value"] for score in group]) for group in (scores, greedy))
         rows.append(
             [
                 f"**{SYSTEMS[system].label}**",
                 sizes,
-                whole,
-                first,
+                beam,
+                greedy_mean,
                 *cells,
                 describe_search(scores[0]),
                 format_seeds(runs),
@@ -176,13 +177,13 @@ def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def is_run(run: Mapping[str, Any], pair: str, system: str) -> bool:
-    """Whether a run is one of this row, of whatever seed."""
-    wanted = run_name(pair, system)
-    return run["name"] == wanted or str(run["name"]).removeprefix(f"{wanted}-").isdigit()
+    """Return whether a run belongs to this row, with any seed."""
+    name = run_name(pair, system)
+    return run["name"] == name or str(run["name"]).removeprefix(f"{name}-").isdigit()
 
 
 def _scores(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The score of a run, once for each way it was searched with, the widest search last."""
+    """Return the scores of a run, one per beam size, the largest last."""
     found = [s for s in run["scores"] if (s["split"], s["metric"]) == (SPLIT, METRIC)]
     if not found:
         raise ValueError(f"{run['name']} has no {METRIC} on {SPLIT}: evaluate it with sacremoses installed")
@@ -190,12 +191,12 @@ def _scores(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def by_length(run: Mapping[str, Any], part: str = SPLIT, metric: str = METRIC) -> dict[str, float]:
-    """Bucket -> score of a run."""
+    """Return the score of a run by length bucket."""
     return {_bucket(row): row[metric] for row in run.get("by_length", {}).get(part, ()) if metric in row}
 
 
 def counts(all_runs: Sequence[Mapping[str, Any]], part: str = SPLIT) -> dict[str, int]:
-    """Bucket -> how many inputs it holds."""
+    """Return the number of inputs by length bucket."""
     return {_bucket(row): row["count"] for run in all_runs for row in run.get("by_length", {}).get(part, ())}
 
 
@@ -203,7 +204,7 @@ def _bucket(row: Mapping[str, Any]) -> str:
     return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"
 
 
-# -- what others had ---------------------------------------------------------------------------------------------------
+# -- published numbers -------------------------------------------------------------------------------------------------
 
 
 def _published_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -223,10 +224,10 @@ def _lecture_table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "BLEU on newstest2014, all sentences and those without an unknown word; 30 and 50 are the longest sentences in "
         "training, * was trained for longer. None of it is measured here: the corpus is not at hand."
     )
-    both: dict[str, dict[str, str]] = {}
+    by_system: dict[str, dict[str, str]] = {}
     for line in lines:
-        both.setdefault(line["system"], {})[line["split"]] = _format_published(line)
-    yield table([["model", "all", "no unknown"], *([s, x["all"], x["no unknown word"]] for s, x in both.items())])
+        by_system.setdefault(line["system"], {})[line["split"]] = _format_published(line)
+    yield table([["model", "all", "no unknown"], *([s, x["all"], x["no unknown word"]] for s, x in by_system.items())])
     yield bullet_list(line["where"] for line in lines)
 
 
@@ -234,7 +235,7 @@ def _format_published(line: Mapping[str, Any]) -> str:
     return f"{line['value']:g}" + ("" if line["checked"] else " †")
 
 
-# -- sounds and speech -------------------------------------------------------------------------------------------------
+# -- pronunciation and speech ------------------------------------------------------------------------------------------
 
 
 def _pronunciation_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -259,8 +260,8 @@ def _pronunciation_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]
             continue
         cells = [mean_and_range([s["value"] for s in found]) for found in errors.values()]
         lengths = by_length(runs[0], part, "wer")
-        many = counts(runs[:1], part)
-        letters = ", ".join(f"{b} ({many[b]:,}): {value:.1f}" for b, value in lengths.items())
+        bucket_sizes = counts(runs[:1], part)
+        letters = ", ".join(f"{b} ({bucket_sizes[b]:,}): {value:.1f}" for b, value in lengths.items())
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
         rows.append([f"**{system}**", sizes, *cells, letters, describe_search(errors["wer"][0]), format_seeds(runs)])
     yield table(rows)
@@ -271,13 +272,13 @@ def _speech_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "No run has been recorded yet."
         return
     rows = [["system", "corpus", "split", "WER %", "parameters", "seeds"]]
-    places: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], float]]] = {}
+    by_system: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], float]]] = {}
     for run in all_runs:
         for score in run["scores"]:
             if score["metric"] == "wer":
                 key = (run["system"], run["corpus"], score["split"])
-                places.setdefault(key, []).append((run, score["value"]))
-    for (system, corpus, part), found in places.items():
+                by_system.setdefault(key, []).append((run, score["value"]))
+    for (system, corpus, part), found in by_system.items():
         sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in found if "parameters" in run))
         rows.append(
             [

@@ -1,4 +1,4 @@
-"""What the sections of docs/results.md share: tables, spreads, files that are whole."""
+"""Shared by the sections of docs/results.md: tables, means and ranges, reading and writing files."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as a Markdown table; the first is the heading."""
+    """Format rows as a Markdown table; the first is the heading."""
     head, *body = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
     lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def bullet_list(lines: Iterable[str]) -> str:
-    """Lines as a Markdown list, each once."""
+    """Format lines as a Markdown list, without duplicates."""
     return "\n".join(f"- {line}" for line in dict.fromkeys(lines))
 
 
 def console_block(command: str) -> str:
-    """A command, or several on lines of their own, as a block."""
+    """Format one command per line as a console block."""
     return "\n".join(["```console", *(f"$ {line}" for line in command.splitlines()), "```"])
 
 
 def mean_and_range(values: Sequence[float], digits: int = 2) -> str:
-    """The value; of several their mean, the lowest and the highest."""
+    """Format one value, or mean, minimum and maximum of several."""
     if len(values) < 2:
         return f"{values[0]:.{digits}f}" if values else ""
     return f"{sum(values) / len(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def pluralize(count: int, noun: str) -> str:
-    """1 thread, 2 threads."""
+    """Return e.g. "1 thread" or "2 threads"."""
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_search(score: Mapping[str, Any]) -> str:
-    """How what was scored was looked for."""
+    """Describe the beam search of a score."""
     if "beam_size" not in score:
         return ""
     penalty = f", length penalty {score['length_penalty']:g}" if "length_penalty" in score else ""
@@ -48,18 +48,18 @@ def describe_search(score: Mapping[str, Any]) -> str:
 
 
 def format_seeds(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The seeds of a row; of a run that did not keep its own, that."""
-    known = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in runs}
-    return ", ".join(sorted(known, key=lambda seed: (len(seed), seed)))
+    """Format the seeds of a row; "not recorded" for runs without one."""
+    seeds = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in runs}
+    return ", ".join(sorted(seeds, key=lambda seed: (len(seed), seed)))
 
 
 def strip_seed(name: str) -> str:
-    """The name of a run without its seed of one or two digits (resnet-cifar10-300 has none, it counts epochs)."""
+    """Return the name of a run without its seed of one or two digits (the 300 of resnet-cifar10-300 are epochs)."""
     return re.sub(r"-\d{1,2}$", "", name)
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """One JSON object; a file that is missing or damaged is named."""
+    """Read a JSON object; raise ValueError with the file's name if it is missing or damaged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     part = file.with_name(f".{file.name}.part")
     try:
         with open(part, "w", encoding="utf-8", newline="\n") as stream:

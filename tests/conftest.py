@@ -1,5 +1,6 @@
 """What every test needs: one thread, safe bf16, jaxtyping checked at run time."""
 
+import gc
 import os
 import tempfile
 
@@ -11,17 +12,35 @@ os.environ.setdefault("REGARD_CACHE", tempfile.mkdtemp(prefix="regard-cache-")) 
 from jaxtyping import install_import_hook
 
 # Shapes in signatures are checked wherever attention, blocks and models are called (see core/shapes.py).
-install_import_hook(["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"], "beartype.beartype")
+CHECKED = ["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"]
+install_import_hook(CHECKED, "tests.shape_checks.check_first_calls")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+from tests import shape_checks  # noqa: E402
+from tests.warm_python import WarmPython  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def _seed():
     """Every test draws the same numbers, whatever ran before it."""
+    shape_checks.restart()
     torch.manual_seed(0)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def pytest_collection_finish():
+    """What was imported and collected lives to the end: the garbage collector need not go through it each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what missing data cost."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if missing := sum("REGARD_DATA" in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"{missing} tests skipped because data are missing: set REGARD_DATA")
 
 
 @pytest.fixture
@@ -40,3 +59,11 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """Run a program in a process of its own, without shape checks, whose imports are done."""
+    programs = WarmPython(tmp_path_factory.mktemp("programs"))
+    yield programs
+    programs.close()

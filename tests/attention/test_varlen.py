@@ -1,8 +1,5 @@
 """Texts laid end to end, beside the dense mask and beside padding: value and gradient."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -71,7 +68,7 @@ def test_packed_vectors_are_those_of_padded_texts(double, lengths, settings):
     assert model.can_pack is (settings.get("positions") != "alibi" and "attention" not in settings)
 
 
-def test_packed_texts_compile_whole_on_their_way_to_a_gpu():
+def test_packed_texts_compile_whole_on_their_way_to_a_gpu(python):
     """In a child process, without a GPU: the kernel itself is stood in for, all around it is traced."""
     code = """
 import torch
@@ -89,7 +86,7 @@ for lengths in ([3, 4, 4], [2, 5, 6, 1]):
     tokens = torch.randint(17, (sum(lengths),))
     torch.testing.assert_close(run(tokens, sizes, None, 8), model.hidden_packed(tokens, sizes, None, 8))
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_there_is_no_such_kernel_on_a_cpu():

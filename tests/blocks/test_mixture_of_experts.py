@@ -1,8 +1,6 @@
 """Experts: three forms of one product, tokens that do not know one another, and a loss that keeps all of them busy."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -220,7 +218,7 @@ def test_fresh_experts_are_gpt2s():
 
 
 @pytest.mark.long
-def test_compiled_and_recomputed_passes_give_the_same_loss_and_gradients():
+def test_compiled_and_recomputed_passes_give_the_same_loss_and_gradients(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -250,8 +248,7 @@ for how, values in found.items():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=lambda said: f"{how}: {said}")
 print("equal")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "equal\n", done.stderr[-3000:]
+    assert python(code) == "equal\n"
 
 
 @pytest.mark.gpu

@@ -35,7 +35,7 @@ def test_an_inspection_is_exported_and_opened_from_disk_with_the_same_numbers(pa
     page.drawn()
     assert page.text("#tokens .pane-title") == heading
     assert page.text(".answer") == answer
-    assert "<script>alert(1)</script>" in page.text("#given")
+    assert "<script>alert(1)</script>" in page.text("#inputs")
     assert page.run("return document.scripts.length") == 2
     page.one(".panel.seen .chip").click()
     here = page.until(lambda: page.texts(".list.look .share"), "the row is told")

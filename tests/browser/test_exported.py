@@ -97,7 +97,7 @@ def test_relevance_that_was_taken_is_shown_and_else_not_offered(shown):
     one.hover(one.all(".panel.seen .chip")[1])
     one.until(lambda: "Hunde" in one.text(".list.look h3"), "what spoke for that word is told")
     best = one.run("return document.querySelector('.list.look li').innerText")
-    assert seen.sides["source"].tokens[found[1].argmax()].strip("▁ ") in best
+    assert seen.axes["source"].tokens[found[1].argmax()].strip("▁ ") in best
     assert one.complaints() == []
     assert not [
         each for each in shown(take_snapshot(seen)).all(".views-choice [data-value='relevance']") if each.is_enabled()
@@ -145,7 +145,7 @@ def test_a_page_of_traces_shows_words_lines_rollouts_and_what_is_missing(driver,
     one.size(*WIDE)
     driver.get(file.as_uri())
     one.drawn()
-    assert one.text("#given").split("\n") == ["Three words", "made by hand"]
+    assert one.text("#inputs").split("\n") == ["Three words", "made by hand"]
     assert not one.one("#answer").is_displayed()
     assert one.texts(".panel.look .chip") == words
     one.all(".panel.seen .chip")[2].click()

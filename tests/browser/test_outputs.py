@@ -14,7 +14,7 @@ from regard.core.config import field
 from regard.modalities import Boxes, Classes, Depth, Embedding, Image, Masks, Preprocess, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
-from regard.see.outputs import label_color
+from regard.see.outputs import label_colors
 from regard.tasks.predictor import Predictor
 from tests.stories.own_task import imported
 
@@ -156,8 +156,9 @@ def pixel(page, x, y):
 
 def test_boxes_are_drawn_over_the_picture_with_label_and_score(page):
     open_with(page, "boxes", page.photo)
-    assert pixel(page, 20 / WIDTH, 20 / HEIGHT) == label_color("cup")  # the right side of the first box
-    assert pixel(page, 55 / WIDTH, 12 / HEIGHT) == label_color("cat")
+    colors = label_colors(["cup", "cat"])
+    assert pixel(page, 20 / WIDTH, 20 / HEIGHT) == colors["cup"]  # the right side of the first box
+    assert pixel(page, 55 / WIDTH, 12 / HEIGHT) == colors["cat"]
     assert pixel(page, 10 / WIDTH, 22 / HEIGHT) == "#5A5A5A"  # inside: the picture
     assert page.texts(".drawn-output li .word") == ["cup", "cat"]
     assert page.texts(".drawn-output li .share") == ["90 %", "40 %"]
@@ -179,7 +180,7 @@ def test_options_have_controls_made_from_their_schema(page):
     page.one("#read").click()
     page.until(lambda: page.look() != before, "it is read again")
     page.until(lambda: page.texts(".drawn-output li .word") == ["cup"], "one box is left")
-    assert pixel(page, 50 / WIDTH, 20 / HEIGHT) == label_color("cup")
+    assert pixel(page, 50 / WIDTH, 20 / HEIGHT) == label_colors(["cup"])["cup"]
 
 
 def test_model_without_attention_says_so_and_shows_its_output(page):
@@ -191,7 +192,7 @@ def test_model_without_attention_says_so_and_shows_its_output(page):
 def test_masks_are_translucent(page):
     open_with(page, "masks", page.photo)
     inside, outside = pixel(page, 5 / WIDTH, 28 / HEIGHT), pixel(page, 0.9, 0.9)
-    mixed = [round((int(label_color("cup")[k : k + 2], 16) + 90) / 2) for k in (1, 3, 5)]
+    mixed = [round((int(label_colors(["cup"])["cup"][k : k + 2], 16) + 90) / 2) for k in (1, 3, 5)]
     assert np.allclose([int(inside[k : k + 2], 16) for k in (1, 3, 5)], mixed, atol=3)
     assert outside == "#5A5A5A"
 
@@ -234,6 +235,6 @@ def test_own_detector_shows_boxes_and_its_attention_on_the_picture(page, predict
     page.drawn()
     (box,) = predictors["toy"](pixels).boxes
     assert page.texts(".drawn-output li .word") == [box.label]
-    assert pixel(page, box.right / 32, (box.top + box.bottom) / 64) == label_color(box.label)
+    assert pixel(page, box.right / 32, (box.top + box.bottom) / 64) == label_colors([box.label])[box.label]
     assert len(page.all(".cell")) == 2 * 5  # layers, four heads and their mean
     assert page.all(".panel canvas.picture")

@@ -265,9 +265,9 @@ def test_dropped_picture_is_read_and_patches_light_up(page, tmp_path):
 def test_recording_is_read_and_shown_as_a_spectrogram(page):
     page.open("digits")
     assert "one" in page.text(".answer")
-    page.hover(page.one(".sound canvas"))
+    page.hover(page.one(".audio canvas"))
     page.until(lambda: page.all(".weight-lists .list.look li"), "a frame looks at frames")
-    assert page.run("return document.querySelector('.sound canvas').width") > 300
+    assert page.run("return document.querySelector('.audio canvas').width") > 300
 
 
 def test_a_long_text_shows_its_small_maps_before_it_asks_for_a_column(page):

@@ -78,7 +78,7 @@ def test_what_was_pruned_says_why_and_each_beam_shows_where_it_looked(page):
         "return [...document.querySelectorAll('.heat tbody tr:first-child td[title]')].map(e => e.title)"
     )
     assert len(numbers) == len(page.all(".heat thead th"))
-    Select(page.one(".looked select")).select_by_visible_text("decoder.blocks.2.cross")
+    Select(page.one(".attention select")).select_by_visible_text("decoder.blocks.2.cross")
     after = page.run("return [...document.querySelectorAll('.heat tbody tr:first-child td[title]')].map(e => e.title)")
     assert after != numbers
 

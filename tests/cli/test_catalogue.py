@@ -1,6 +1,7 @@
 """The catalogue says what the tables hold, and counts what the models hold."""
 
 import re
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -9,6 +10,14 @@ import regard
 from regard import catalogue, cli
 from regard.core.errors import UnknownName
 from regard.models import MODELS
+
+SIZES = cache(catalogue.sizes)
+
+
+@pytest.fixture(autouse=True)
+def _count_once(monkeypatch):
+    """Counting builds every size of a model; its card and its table do it once."""
+    monkeypatch.setattr(catalogue, "sizes", SIZES)
 
 
 @pytest.mark.parametrize("kind", catalogue.KINDS)
@@ -66,7 +75,10 @@ def test_parts_of_one_file_are_told_apart():
 def test_settings_that_are_inherited_are_explained_too(model):
     said = catalogue._settings(import_module(MODELS[model][0]).Config)
     assert re.search(r"num_classes +1000 +0: no head", said)
-    expected = {"deit": r"num_prefix_tokens +2 +class and distillation token", "swinv2": r"window_size +8 +side in tokens"}
+    expected = {
+        "deit": r"num_prefix_tokens +2 +class and distillation token",
+        "swinv2": r"window_size +8 +side in tokens",
+    }
     assert re.search(expected[model], said)
 
 

@@ -74,7 +74,7 @@ def test_all_labels_and_json(folder, capsys):
     assert [float(x) for x in cells[1::2]] == sorted(map(float, cells[1::2]), reverse=True)
     call("classify", LINES[0], "--model", folder, "--json", "--device", "cpu")
     found = json.loads(capsys.readouterr().out)
-    assert (found["number"], found["text"], found["label"]) == (1, LINES[0], cells[0])
+    assert (found["number"], found["input"], found["label"]) == (1, LINES[0], cells[0])
     assert found["probabilities"][found["label"]] == found["probability"]
 
 
@@ -95,7 +95,7 @@ def test_pairs_have_a_tab_between_them(folder, monkeypatch, tmp_path, capsys):
     out, err = capsys.readouterr()
     (expected,) = regard.load(folder)(["the dog"], ["one cat"])
     assert out.split("\n")[0] == f"{expected.label}\t{expected.probability:.4f}"
-    assert "line 2 is no pair" in err
+    assert "line 2: not a pair of texts" in err
 
 
 def test_json_says_why_a_line_has_no_label(folder, monkeypatch, tmp_path, capsys):
@@ -104,8 +104,8 @@ def test_json_says_why_a_line_has_no_label(folder, monkeypatch, tmp_path, capsys
     out, err = capsys.readouterr()
     pair, empty, alone, bytes_, spaces = map(json.loads, out.splitlines())
     assert "error" not in pair
-    assert empty == {"number": 2, "text": ""}  # nothing was asked, and nothing went wrong
-    assert alone["text"] == "alone"
+    assert empty == {"number": 2, "input": ""}  # nothing was asked, and nothing went wrong
+    assert alone["input"] == "alone"
     for row in (alone, bytes_):
         assert "label" not in row
         assert f"regard: {row['error']}" in err.splitlines()
@@ -134,7 +134,7 @@ def test_of_pairs_a_model_of_next_sentences_says_which_follow(fillers, monkeypat
     rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in cells]
     assert [row.get("follows") for row in rows] == [f"{first:.4f}", None, None, f"{second:.4f}", None]
     assert rows[0]["does not follow"] == f"{1 - first:.4f}"
-    assert "line 3 is no pair" in err
+    assert "line 3: not a pair of texts" in err
     assert call(*how, "--json", "the dog\tone cat") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["probabilities"]["follows"] == pytest.approx(first, abs=1e-6)
@@ -149,7 +149,7 @@ def test_a_model_that_was_not_asked_what_follows_says_so_once(fillers, monkeypat
     assert err.count("\n") == 1
     assert "not trained to say whether a text follows another" in err
     assert call("classify", "x", "--model", fillers / "pretraining") == 1
-    assert "not a classifier; of --pairs it says which follow" in capsys.readouterr().err
+    assert "not a classifier; with --pairs it predicts which texts follow" in capsys.readouterr().err
 
 
 def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):
@@ -172,7 +172,7 @@ def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):
         (["x", "--labels", "a,b", "--pairs"], "leave out --pairs", 2),
         (["x", "--model", "no-such-model"], "no model is called", 1),
         (["x", "--model", "en-de"], "is a Translator, not a classifier", 1),
-        (["x", "--model", "en-de", "--labels", "a,b"], "need one that makes sentence vectors", 1),
+        (["x", "--model", "en-de", "--labels", "a,b"], "--labels needs a model of text embeddings", 1),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(vectors, words, said, status, capsys):

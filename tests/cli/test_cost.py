@@ -21,7 +21,7 @@ def test_a_table_says_what_was_counted_and_what_was_assumed(capsys):
     for words in (
         "one update: 8 rows, 512 tokens; 2 x H200 SXM, ddp, bfloat16",
         "decoder.blocks.*.feed",
-        "optimiser (adamw)",
+        "optimizer (adamw)",
         "with recomputation",
         "attention maps, if stored",
         "gradients, summed (all-reduce)",
@@ -75,7 +75,7 @@ def test_other_questions(words, said, capsys):
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
         (["gpt:tiny", "--devices", "5"], 1, "not divisible by 5 data-parallel devices; use --batch-size 30"),
         (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
-        (["gpt:tiny", "--optimiser", "adm"], 1, "did you mean 'adamw'?"),
+        (["gpt:tiny", "--optimizer", "adm"], 1, "did you mean 'adamw'?"),
         (["gpt:tiny", "--tensor-parallel", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),
         (["gpt:tiny", "--parallel", "pipeline"], 2, "auto, ddp or fsdp"),
         (["gpt:tiny", "--train", "--decode"], 2, "not train and decode"),

@@ -43,7 +43,7 @@ def piped(monkeypatch, tmp_path, content):
 def test_vectors_come_as_json(folder, capsys):
     assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["text"] for row in found] == LINES[:2]
+    assert [row["input"] for row in found] == LINES[:2]
     torch.testing.assert_close(torch.tensor([row["vector"] for row in found]), small()(LINES[:2]), atol=1e-5, rtol=0)
 
 
@@ -110,7 +110,7 @@ def test_hidden_words_are_guessed(filler, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["embed", " ", "--model", "E"], "line 1 is empty"),
+        (["embed", " ", "--model", "E"], "line 1: the sentence is empty"),
         (["embed", "word " * 50, "--model", "E"], "this model reads 32"),
         (["embed", "a", "--out", "x.txt", "--model", "E"], "end the name in .npy"),
         (["embed", "word " * 50, "--model", "E", "--device", "cpu"], "--split on the command line"),
@@ -122,10 +122,10 @@ def test_hidden_words_are_guessed(filler, capsys):
         (["search", "a\udcff", "x", "--model", "E"], "the query is not UTF-8"),
         (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
         (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
-        (["fill", "[MASK]", "--model", "E"], "does not guess words"),
-        (["see", "a cat", "--model", "E", "--to", "de"], "translates nothing"),
+        (["fill", "[MASK]", "--model", "E"], "does not predict masked words"),
+        (["see", "a cat", "--model", "E", "--to", "de"], "not a translator"),
         (["see", "a cat", "--model", "E", "--view", "cross"], "nothing to show for --view cross"),
-        (["see", "a cat", "--model", "E", "--layer", "7"], "there is no layer 7"),
+        (["see", "a cat", "--model", "E", "--layer", "7"], "There is no layer 7"),
     ],
     ids=lambda x: " ".join(x[:2]).replace("word word ", "")[:40] if isinstance(x, list) else None,
 )
@@ -194,14 +194,12 @@ def test_see_a_question_and_its_text(tmp_path, capsys):
     made = text_data.task(text_data.written(tmp_path / "data"), "questions")
     regard.save(QuestionAnswerer(text_data.model(made), made.text, 32), tmp_path / "answerer")
     words = ["see", "the dog sees the garden .", "--model", tmp_path / "answerer"]
-    assert (
-        call(*words, "--question", "what did the dog see ?", "-o", tmp_path / "a.png", "-o", tmp_path / "a.html") == 0
-    )
+    assert call(*words, "what did the dog see ?", "-o", tmp_path / "a.png", "-o", tmp_path / "a.html") == 0
     said = capsys.readouterr().out
     assert said.startswith("what did the dog see ?\n")
     assert (tmp_path / "a.png").stat().st_size > 2000
     assert '"question":"what did the dog see ?"' in (tmp_path / "a.html").read_text("utf-8")
     assert call(*words) == 1
-    assert "say what is asked, with --question" in capsys.readouterr().err
-    assert call("see", "Good day.", "--to", "de", "--question", "why ?") == 1
-    assert "--question is for a model that finds answers" in capsys.readouterr().err
+    assert "takes 2 input(s), got 1: regard see TEXT QUESTION" in capsys.readouterr().err
+    assert call("see", "Good day.", "why ?", "--to", "de") == 1
+    assert "en-de takes 1 input(s), got 2" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import fields
 from io import TextIOWrapper
 
 import pytest
@@ -11,9 +12,10 @@ import regard
 from regard import cli
 from regard.cli.generate import load_generator
 from regard.core.errors import BadInput
-from regard.modalities.text import Candidate
+from regard.modalities.text import Candidate, Text
 from regard.models.gpt import GPT, Config
 from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.hf import gpt2
@@ -78,16 +80,18 @@ def test_several_texts_are_parted_by_an_empty_line(folder, write, capsys):
     assert capsys.readouterr().out == "\n".join(expected)
 
 
-def test_json_has_a_line_for_each_text(folder, write, capsys):
+def test_json_has_a_line_for_each_prompt(folder, write, capsys):
     options = ["--max-new-tokens", 8, "--num-candidates", 3, "--json"]
     assert call("generate", "two", "über 🐕", "--model", folder, *options) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = write.candidates(["two", "über 🐕"], max_new_tokens=8, num_candidates=3, temperature=0.8)
-    assert [row["number"] for row in rows] == [1, 1, 1, 2, 2, 2]
-    assert [row["text"] for row in rows] == [one.text for each in found for one in each]
-    assert rows[3]["prompt"] == "über 🐕"
-    assert set(rows[0]) == {"number", "prompt", "text", "tokens", "score", "finish_reason"}
-    assert {row["finish_reason"] for row in rows} <= {"length", "end"}
+    assert [(row["number"], row["input"], row["text"]) for row in rows] == [
+        (1, "two", found[0][0].text),
+        (2, "über 🐕", found[1][0].text),
+    ]
+    assert [row["candidates"] for row in rows] == [[one.to_json() for one in each] for each in found]
+    assert set(rows[0]["candidates"][0]) == {"text", "tokens", "score", "finish_reason"}
+    assert {one["finish_reason"] for row in rows for one in row["candidates"]} <= {"length", "end"}
 
 
 def test_stop_strings_may_be_written_with_escapes(tmp_path, capsys):
@@ -102,7 +106,7 @@ def test_stop_strings_may_be_written_with_escapes(tmp_path, capsys):
     )
     row = json.loads(capsys.readouterr().out)
     assert set(row["text"]) <= {"a"}
-    assert row["finish_reason"] == "stop"
+    assert row["candidates"][0]["finish_reason"] == "stop"
 
 
 def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, write, tmp_path, capsys, monkeypatch):
@@ -113,11 +117,11 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
     out, err = capsys.readouterr()
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["number"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert [bool(row.get("tokens")) for row in rows] == [True, False, True, False, False, True]
+    assert ["candidates" in row for row in rows] == [True, False, True, False, False, True]
     alone = write.candidates(["no one"], max_new_tokens=6, temperature=0.8, numbers=[2])[0][0].text
     assert rows[2]["text"] == alone  # its number, not its company, decides what is drawn
     for said in (
-        "prompt 2 could not be written on: prompt 2 is empty",
+        "regard: prompt 2 is empty",
         "prompt 4 is not UTF-8",
         "do not fit the model",
     ):
@@ -133,15 +137,11 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
         ([""], "prompt 1 is empty"),
         (["two dogs " * 20], "do not fit the model's 48"),
         (["two", "--max-new-tokens", "60"], "let the oldest go (slide)"),
-        (["two", "--beam-size", "2", "--stop", "x"], "does not work with beam search"),
-        (["two", "--temperature", "0", "--num-candidates", "2"], "at temperature 0 all samples are the same"),
     ],
-    ids=["empty", "long prompt", "long text", "beams and stop", "greedy twice"],
+    ids=["empty", "long prompt", "long text"],
 )
 def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
     for stream in ("--stream", "--no-stream"):
-        if stream == "--stream" and ({"--beam-size", "--num-candidates"} & set(words)):
-            continue
         assert call("generate", *words, "--model", folder, stream) == 1
         out, err = capsys.readouterr()
         assert said in err
@@ -150,10 +150,22 @@ def test_what_cannot_be_written_is_one_clear_line(folder, words, said, capsys):
 
 
 def test_options_that_do_not_go_together_are_refused(folder, capsys):
-    for words in (["--stream", "--json"], ["--stream", "--num-candidates", "2"], ["--max-new-tokens", "0"],
-                  ["--top-p", "1.5"], ["--seed", str(2**64)]):  # fmt: skip
+    for words, said in (
+        (["--stream", "--json"], "--stream prints one text"),
+        (["--stream", "--num-candidates", "2"], "--stream prints one text"),
+        (["--max-new-tokens", "0"], "--max-new-tokens"),
+        (["--top-p", "1.5"], "--top-p"),
+        (["--top-p", "0"], "--top-p must be above 0"),
+        (["--seed", str(2**64)], "at most 64 bits"),
+        (["--beam-size", "2", "--stop", "x"], "does not work with beam search"),
+        (["--beam-size", "2", "--temperature", "0.5"], "temperature is for sampling; leave it out"),
+        (["--length-penalty", "2"], "--length-penalty needs beam search"),
+        (["--temperature", "0", "--num-candidates", "2"], "at temperature 0 all samples are the same"),
+    ):
         assert call("generate", "two", "--model", folder, *words) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
 
 
 def test_which_model_is_meant(folder, tmp_path):
@@ -161,7 +173,7 @@ def test_which_model_is_meant(folder, tmp_path):
     (tmp_path / "run" / "model").symlink_to(folder)
     assert isinstance(load_generator(str(tmp_path / "run")), TextGenerator)
     regard.save(regard.build("gpt", vocab=10, width=8, heads=2, layers=1), tmp_path / "bare")
-    with pytest.raises(BadInput, match="is a GPT, which cannot be asked to write: it has no vocabulary"):
+    with pytest.raises(BadInput, match="is a GPT, which cannot continue a text: it has no vocabulary"):
         load_generator(str(tmp_path / "bare"))
     text = Tokenizer.train(LINES, kind="bytes", size=280)
     regard.save(
@@ -195,34 +207,33 @@ def test_a_vocabulary_of_another_model_is_refused(folder, tmp_path, capsys):
     assert "they do not belong together" in capsys.readouterr().err
 
 
-class QuestionAnswerer:
-    """The least that a text-to-text predictor is: it answers prompts, and its search is a translator's."""
+class QuestionAnswerer(TextToTextGenerator):
+    """Says with which options it was asked."""
 
-    continues = False
-    text = Tokenizer.train(LINES, kind="bytes", size=280)
-
-    def __init__(self, model):
-        self.model = model
-
-    def candidates(self, prompts, *, beam_size=4, max_new_tokens=None, num_candidates=1, **search):
-        said = f"{beam_size} {max_new_tokens} {sorted(search.items())}"
-        texts = [
-            [f"{p.upper()} {said}"] if num_candidates == 1 else [f"{p} {n}" for n in range(num_candidates)]
-            for p in prompts
+    def predict_numbered(self, batch, options, numbers):
+        asked = {f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) != f.default}
+        return [
+            Text.from_candidates(
+                [Candidate(f"{prompt.upper()} {n} {asked}", 0.0) for n in range(asked.get("num_candidates", 1))]
+            )
+            for prompt in batch
         ]
-        return [[Candidate(text, 0.0) for text in each] for each in texts]
 
 
 def test_answers_stand_by_themselves(folder, write, capsys, monkeypatch):
-    monkeypatch.setattr(regard, "load", lambda name: QuestionAnswerer(writer().model))
+    monkeypatch.setattr(regard, "load", lambda name: QuestionAnswerer(writer().model, write.text))
     assert call("generate", "two", "no", "--model", folder) == 0
-    assert capsys.readouterr().out == "TWO 4 None []\nNO 4 None []\n"
+    assert capsys.readouterr().out == "TWO 0 {}\nNO 0 {}\n"
     assert call("generate", "two", "--model", folder, "--temperature", 0.5, "--max-new-tokens", 7) == 0
-    assert capsys.readouterr().out == "TWO 4 7 [('sample', True), ('temperature', 0.5)]\n"
-    assert call("generate", "two", "--model", folder, "--num-candidates", 2, "--json") == 0
-    assert [json.loads(row)["text"] for row in capsys.readouterr().out.splitlines()] == ["two 0", "two 1"]
+    assert capsys.readouterr().out == "TWO 0 {'sample': True, 'temperature': 0.5, 'max_new_tokens': 7}\n"
+    assert call("generate", "two", "--model", folder, "--temperature", 0) == 0
+    assert capsys.readouterr().out == "TWO 0 {'beam_size': 1}\n"
+    assert call("generate", "two", "--model", folder, "--num-candidates", 5) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"TWO {n} {{'beam_size': 5, 'num_candidates': 5}}" for n in range(5)
+    ]
     assert call("generate", "two", "--model", folder, "--slide") == 2
-    assert "--slide is for models that write on" in capsys.readouterr().err
+    assert "slide is for models that continue a text" in capsys.readouterr().err
     assert call("generate", "two", "--model", folder, "--stream") == 1
     assert "leave out --stream" in capsys.readouterr().err
 
@@ -235,7 +246,7 @@ def test_as_a_user_calls_it_and_text_comes_while_it_is_written(folder, write):
     assert "tokens/s" in done.err
     done = run("generate", "--model", folder, stdin=b"")
     assert done.status == 1
-    assert "nothing to write on from" in done.err
+    assert "nothing to continue" in done.err
 
 
 @pytest.mark.parametrize("view", [None, "decoder", "heads", "layers", "rollout"])
@@ -260,7 +271,7 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     for words, said in (
         (["--view", "cross"], "nothing to show for --view cross"),
         (["--view", "encoder"], "nothing to show for --view encoder"),
-        (["--to", "de"], "translates nothing"),
+        (["--to", "de"], "not a translator"),
         (["--max-new-tokens", "0", "--layer", "7"], "there are 0 to 1"),
     ):
         assert call("see", "two dogs", "--model", folder, "-o", tmp_path / "a.png", *words) == 1
@@ -269,4 +280,4 @@ def test_views_that_a_language_model_has_not_are_said(folder, tmp_path, capsys):
     assert "two" in (tmp_path / "a.html").read_text("utf-8")
     capsys.readouterr()
     assert call("see", "two dogs", "--to", "de", "--max-new-tokens", 5) == 1
-    assert "--max-new-tokens is for language models" in capsys.readouterr().err
+    assert "leave out --max-new-tokens" in capsys.readouterr().err

@@ -132,10 +132,12 @@ def test_an_empty_folder_among_others_costs_only_itself(folder, photos, tmp_path
     (tmp_path / "empty").mkdir()
     assert call("classify", tmp_path / "empty", photos / "a.jpg", "--model", folder, "--device", "cpu") == 1
     seen = capsys.readouterr()
-    assert [line.split("\t")[0] for line in seen.out.splitlines()] == [str(photos / "a.jpg")]
-    assert f"regard: there are no image files in {tmp_path / 'empty'}" in seen.err.splitlines()
+    assert [line.split("\t")[0] for line in seen.out.splitlines()] == [str(tmp_path / "empty"), str(photos / "a.jpg")]
+    assert [len(line.split("\t")) for line in seen.out.splitlines()] == [1, 3]
+    why = f"regard: there are no image files in {tmp_path / 'empty'}"
+    assert why in seen.err.splitlines()
     assert call("classify", tmp_path / "empty", "--model", folder, "--device", "cpu") == 1
-    assert capsys.readouterr().err == f"regard: there are no image files in {tmp_path / 'empty'}\n"
+    assert why in capsys.readouterr().err.splitlines()
 
 
 def test_a_name_that_would_break_a_line_is_spelled_out(folder, photos, tmp_path, capsys):
@@ -150,17 +152,17 @@ def test_a_name_that_would_break_a_line_is_spelled_out(folder, photos, tmp_path,
     assert second == f"{tmp_path}/torn\\noff.png"
     assert f"regard: {tmp_path}/torn\\noff.png: cannot be read as an image (the file is empty)" in seen.err.splitlines()
     assert call("classify", tmp_path, "--model", folder, "--json", "--device", "cpu") == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["file"] == str(good)
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["input"] == str(good)
 
 
 def test_json_and_all_labels(folder, photos, capsys):
     call("classify", photos / "a.jpg", photos / "none.jpg", "--model", folder, "--json", "--device", "cpu")
     out, err = capsys.readouterr()
     first, second = map(json.loads, out.splitlines())
-    assert (first["number"], first["file"]) == (1, str(photos / "a.jpg"))
+    assert (first["number"], first["input"]) == (1, str(photos / "a.jpg"))
     assert sorted(first["probabilities"]) == sorted(LABELS)
     why = f"cannot read {photos / 'none.jpg'}: no such file or directory"
-    assert second == {"number": 2, "file": str(photos / "none.jpg"), "error": why}
+    assert second == {"number": 2, "input": str(photos / "none.jpg"), "error": why}
     assert f"regard: {why}" in err.splitlines()
     call("classify", photos / "a.jpg", "--model", folder, "--all", "--device", "cpu")
     assert sorted(capsys.readouterr().out.rstrip("\n").split("\t")[::2]) == sorted(LABELS)
@@ -172,7 +174,7 @@ def test_json_has_a_reason_for_whatever_has_no_label(folder, photos, tmp_path, c
     assert call("classify", *words, "--model", folder, "--json", "--device", "cpu") == 1
     out, err = capsys.readouterr()
     broken, fine, empty = map(json.loads, out.splitlines())
-    assert [row["file"] for row in (broken, fine, empty)] == [str(word) for word in words]
+    assert [row["input"] for row in (broken, fine, empty)] == [str(word) for word in words]
     assert "error" not in fine
     for row in (broken, empty):
         assert "label" not in row
@@ -212,9 +214,9 @@ def test_relevance_is_that_of_the_model_as_it_was_saved(folder, photos, tmp_path
 def test_a_page_says_what_is_only_for_pictures(folder, photos, tmp_path, capsys):
     words = ["see", photos / "a.jpg", "--model", folder, "-o", tmp_path / "a.html"]
     assert call(*words, "--view", "rollout") == 0
-    assert "holds all layers, heads and places" in capsys.readouterr().err
+    assert "A page contains all layers, heads and positions" in capsys.readouterr().err
     assert call(*words) == 0
-    assert "holds" not in capsys.readouterr().err
+    assert "A page" not in capsys.readouterr().err
     assert '"relevance":["cat","dog","bird","fish"]' in (tmp_path / "a.html").read_text("utf-8")
 
 
@@ -237,24 +239,24 @@ def test_the_views_of_one_image_differ(folder, photos, tmp_path):
 
 
 ONE_LINE = [
-    (["see", "PHOTO", "--model", "en-de"], "is an image, and en-de is a Translator, which looks at none"),
+    (["see", "PHOTO", "--model", "en-de"], "en-de, a Translator, takes text"),
     (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a TextClassifier"),
-    (["see", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
-    (["classify", "Two dogs.", "--model", "MODEL"], "looks at images, and there is no file 'Two dogs.'"),
-    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an image: leave out --to"),
-    (["see", "PHOTO", "--model", "MODEL", "--words"], "is an image: leave out --words"),
-    (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "an image has class, heads, layers, rollout, relevance"),
+    (["see", "Two dogs.", "--model", "MODEL"], "cannot read Two dogs.: no such file"),
+    (["classify", "Two dogs.", "--model", "MODEL"], "takes images, and there is no file 'Two dogs.'"),
+    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is a ImageClassifier, not a translator"),
+    (["see", "PHOTO", "--model", "MODEL", "--words"], "leave out --words"),
+    (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "it has class, heads, layers, rollout, relevance"),
     (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),
     (["see", "PHOTO", "--model", "MODEL", "--query", "24,0"], "the model sees 24 x 32 pixels"),
-    (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query is a row and a column"),
+    (["see", "PHOTO", "--model", "MODEL", "--query", "a,b"], "--query must be a row and a column"),
     (["see", "PHOTO", "--model", "MODEL", "--layer", "2"], "there is no layer 2; there are 0 to 1"),
-    (["see", "PHOTO", "--model", "MODEL", "--head", "3"], "there is no head 3 in layer 1; there are 0 to 2"),
+    (["see", "PHOTO", "--model", "MODEL", "--head", "3"], "There is no head 3 in layer 1; there are 0 to 2"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "rollout", "--head", "1"], "--head is for --view class"),
     (["see", "PHOTO", "--model", "MODEL", "--label", "cat"], "--label is for --view relevance"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "relevance", "--label", "cap"], "did you mean 'cat'?"),
-    (["see", "PHOTOS", "--model", "MODEL"], "is a folder; give one of the images in it"),
-    (["see", "Two dogs.", "--view", "class"], "--view class is for images, and this is a text"),
-    (["see", "Two dogs.", "--query", "1,2"], "--query is for images, and this is a text"),
+    (["see", "PHOTOS", "--model", "MODEL"], "is a folder; give one of the files in it"),
+    (["see", "Two dogs.", "--view", "class"], "leave out --view class"),
+    (["see", "Two dogs.", "--query", "1,2"], "leave out --query"),
 ]
 
 
@@ -285,17 +287,18 @@ def test_labels_and_pairs_are_for_texts(photos, capsys):
 def test_images_that_do_not_fit_together_are_looked_at_by_themselves_and_advice_is_on_images(
     folder, photos, capsys, monkeypatch
 ):
-    plain = ImageClassifier.__call__
+    plain, large = ImageClassifier.predict, regard.modalities.Image.read(photos / "b.png").tobytes()
 
-    def full(self, images):
-        if len(images) > 1 or images[0].endswith("b.png"):
+    def full(self, images, options):
+        if len(images) > 1 or images[0].tobytes() == large:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return plain(self, images)
+        return plain(self, images, options)
 
-    monkeypatch.setattr(ImageClassifier, "__call__", full)
-    assert call("classify", photos / "a.jpg", photos / "b.png", "--model", folder, "--device", "cpu") == 1
+    monkeypatch.setattr(ImageClassifier, "predict", full)
+    names = photos / "a.jpg", photos / "a.jpg", photos / "b.png"
+    assert call("classify", *names, "--model", folder, "--device", "cpu") == 1
     seen = capsys.readouterr()
-    assert [len(line.split("\t")) for line in seen.out.splitlines()] == [3, 1]
+    assert [len(line.split("\t")) for line in seen.out.splitlines()] == [3, 3, 1]
     said = next(line for line in seen.err.splitlines() if "memory" in line)
     assert said.startswith(f"regard: {photos / 'b.png'}: out of memory; ")
     assert "smaller model" in said

@@ -36,8 +36,9 @@ def test_json_holds_the_same_a_line_for_each_question(folder, capsys, tmp_path):
     assert cli.main(["near", *asked, "--model", folder, "--json"]) == 0
     out, err = capsys.readouterr()
     first, second = map(json.loads, out.splitlines())
-    assert first == {"query": "dog", "neighbours": [each._asdict() for each in words.nearest("dog", 10)]}
-    assert second["neighbours"][0]["word"] == "wine"
+    neighbors = [each._asdict() for each in words.nearest("dog", 10)]
+    assert first == {"number": 1, "input": "dog", "word": "dog", "neighbors": neighbors}
+    assert second["neighbors"][0]["word"] == "wine"
     assert str(picture) in err  # lines of JSON stay alone on stdout
 
 
@@ -56,8 +57,8 @@ def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys)
     assert said.err == "regard: 'dgo' is not among the 4 words of this model; spelled like it: dog\n"
     assert cli.main(["near", "dgo", "dog", "--model", folder, "--json"]) == 1
     bad, good = map(json.loads, capsys.readouterr().out.splitlines())
-    assert bad == {"query": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}
-    assert good["query"] == "dog"
+    assert bad == {"number": 1, "input": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}
+    assert good["input"] == "dog"
 
 
 def test_nothing_asked_and_models_of_another_kind_are_refused(folder, capsys, translator_folder):

@@ -45,7 +45,7 @@ def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch
     out, err = capsys.readouterr()
     bad, card, tea = regard.load(folder)(["bad", "card", "tea"])
     assert out.split("\n") == [bad, "", "", "", f"{card} | {tea}", ""]
-    assert "line 3 could not be pronounced: left empty ('b4d' holds '4'" in err
+    assert "line 3: 'b4d' holds '4'" in err
     assert "line 4 is not UTF-8" in err
 
 
@@ -59,7 +59,7 @@ def test_a_word_that_is_cut_is_named_and_not_by_the_number_of_a_line(folder, cap
 
 def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, capsys):
     assert call("pronounce", "123", "--model", folder, "--device", "cpu") == 1
-    assert "it reads ' a b c d e r t)" in capsys.readouterr().err
+    assert "it reads ' a b c d e r t\n" in capsys.readouterr().err
 
 
 def test_several_pronunciations_and_json(folder, capsys):
@@ -68,22 +68,21 @@ def test_several_pronunciations_and_json(folder, capsys):
     assert capsys.readouterr().out.rstrip("\n").split("\t") == best
     assert call("pronounce", "bad tea", "--model", folder, "--json", "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [word["word"] for word in found["words"]] == ["bad", "tea"]
-    assert found["words"][0]["pronunciations"][0]["phonemes"] == best[0].split()
+    bad, tea = regard.load(folder)(["bad", "tea"])
+    assert found == {"number": 1, "input": "bad tea", "text": f"{bad} | {tea}", "score": (bad.score + tea.score) / 2}
     assert call("pronounce", "b4d", "bad", "--model", folder, "--json", "--device", "cpu") == 1
     out, err = capsys.readouterr()
     wrong, fine = map(json.loads, out.splitlines())
-    assert (wrong["text"], wrong["words"], f"regard: {wrong['error']}\n") == ("b4d", [], err)
+    assert (wrong["input"], f"regard: {wrong['error']}\n") == ("b4d", err)
     assert "error" not in fine
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["pronounce", "bad", "--num-candidates", "9"], "9 pronunciations of each word need at least as many beams"),
-        (["pronounce", "bad", "--model", "languages"], "languages is a TextClassifier, which pronounces nothing"),
+        (["pronounce", "bad", "--model", "languages"], "languages is a TextClassifier, not a pronouncer"),
         (["pronounce", " "], "there is nothing to pronounce"),
-        (["pronounce", "bad", "-"], "line 2 could not be pronounced: left empty ('-' holds no letter to pronounce)"),
+        (["pronounce", "bad", "-"], "line 2: '-' holds no letter to pronounce"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
@@ -91,6 +90,11 @@ def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
     assert call(*words, *more) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+def test_more_pronunciations_than_beams_are_refused(folder, capsys):
+    assert call("pronounce", "bad", "--model", folder, "--num-candidates", "9") == 2
+    assert "--num-candidates must be at most --beam-size (4), got 9" in capsys.readouterr().err
 
 
 def test_see_draws_which_letters_each_sound_looked_at(folder, tmp_path, capsys):

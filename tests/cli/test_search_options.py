@@ -65,7 +65,7 @@ def test_a_phrase_that_cannot_fit_is_said_line_by_line(call):
     assert status == 1
     assert lines == ["", "", ""]
     assert err.count("\n") == 3
-    assert "line 1 could not be translated: left empty (the phrases need" in err
+    assert "line 1: the phrases need" in err
 
 
 def test_ways_that_do_not_go_together_are_refused(translator):

@@ -13,7 +13,7 @@ def test_a_model_that_is_not_there_is_named(capsys):
 
 def test_models_of_one_name_are_refused(capsys):
     assert cli.main(["serve", "en-de", "en-de"]) == 1
-    assert "two models are called 'en-de'" in capsys.readouterr().err
+    assert "Two models are called 'en-de'" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(capsys):
@@ -22,7 +22,7 @@ def test_a_port_that_is_taken_is_named(capsys):
         taken.listen()
         port = taken.getsockname()[1]
         assert cli.main(["serve", "languages", "--port", str(port)]) == 1
-    assert f"cannot listen at 127.0.0.1:{port}" in capsys.readouterr().err
+    assert f"Cannot listen at 127.0.0.1:{port}" in capsys.readouterr().err
 
 
 def test_something_must_be_served(capsys):

@@ -52,7 +52,7 @@ def test_json_has_everything_of_a_text_in_a_line(folder, capsys):
     found = tokenize(regard.load(folder), "The [MASK]")
     assert first == {
         "number": 1,
-        "text": "The [MASK]",
+        "input": "The [MASK]",
         "pieces": ["[CLS]", "the", "[MASK]", "[SEP]"],
         "ids": [each.id for each in found],
         "spans": [None, [0, 3], [4, 10], None],
@@ -82,11 +82,11 @@ def test_json_says_why_a_line_has_no_tokens(folder, monkeypatch, tmp_path, capsy
     out, err = capsys.readouterr()
     good, empty, bad, spaces = map(json.loads, out.splitlines())
     assert "error" not in good
-    assert empty == {"number": 2, "text": ""}
+    assert empty == {"number": 2, "input": ""}
     assert "ids" not in bad
     assert f"regard: {bad['error']}" in err.splitlines()
-    assert spaces["text"] == "the\x00cat"
-    assert next(spaces["text"][slice(*span)] for span in spaces["spans"] if span) == "the"
+    assert spaces["input"] == "the\x00cat"
+    assert next(spaces["input"][slice(*span)] for span in spaces["spans"] if span) == "the"
     assert "error" not in spaces
 
 
@@ -160,7 +160,7 @@ def test_models_that_read_no_text_say_so(tmp_path, capsys):
 def test_an_empty_input_is_one_line(folder, monkeypatch, tmp_path, capsys):
     from_stdin(monkeypatch, tmp_path, b"")
     assert call("tokens", "--model", folder) == 1
-    assert "nothing to cut into tokens" in capsys.readouterr().err
+    assert "nothing to tokenize" in capsys.readouterr().err
 
 
 def test_a_long_line_is_cut_at_once(folder, capsys):

@@ -75,7 +75,7 @@ def test_json_says_when(folder, sounds, capsys):
     assert call("transcribe", sounds / "a.wav", "--model", folder, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["text"] == "low high"
-    assert found["file"].endswith("a.wav")
+    assert found["input"].endswith("a.wav")
     assert [word["word"] for word in found["words"]] == ["low", "high"]
     assert found["words"][0]["start"] < found["words"][1]["start"]
     assert found["score"] <= 0
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_sound_costs_its_own_line_alone(folder, sounds, capsys
     assert "Traceback" not in err
     assert call("transcribe", *files, "--model", folder, "--json") == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["file"] for row in rows] == [str(file) for file in files]
+    assert [row["input"] for row in rows] == [str(file) for file in files]
     assert [f"regard: {row['error']}" for row in rows[:2]] == err.splitlines()
     assert "error" not in rows[2]
 
@@ -101,7 +101,7 @@ def test_silence_is_no_error_and_says_nothing(folder, listener, sounds, tmp_path
         assert call("transcribe", sounds / "silence.wav", "--model", model) == 0
         out, err = capsys.readouterr()
         assert out == "\n"
-        assert "silence.wav: nothing is heard in it" in err
+        assert "silence.wav: no speech recognised" in err
         drawn = "-o", tmp_path / "silence.png", "-o", tmp_path / "silence.html"
         assert call("see", sounds / "silence.wav", "--model", model, *drawn) == 0
         assert capsys.readouterr().out.startswith("\n")
@@ -126,7 +126,7 @@ def test_seeing_a_sound_draws_its_lattice(folder, sounds, tmp_path, capsys):
 
 def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_path, capsys):
     files = tmp_path / "a.png", tmp_path / "a.html"
-    given = "--model", listener, "--translation", "low high", "-o", files[0], "-o", files[1]
+    given = "--model", listener, "--target-text", "low high", "-o", files[0], "-o", files[1]
     assert call("see", sounds / "a.wav", *given) == 0
     assert capsys.readouterr().out.startswith("low high\n")
     assert all(file.stat().st_size > 5000 for file in files)
@@ -146,7 +146,6 @@ def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds,
     drawn = "--model", folder, "--output", tmp_path / "a.png"
     for words in (
         ("--view", "heads"),
-        ("--to", "de"),
         ("--layer", 0),
         ("--head", 0),
         ("--max-new-tokens", 3),
@@ -156,9 +155,14 @@ def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds,
         assert f"leave out {words[0]}" in capsys.readouterr().err
 
 
+def test_a_speech_recognizer_is_not_a_translator(folder, sounds, capsys):
+    assert call("see", sounds / "a.wav", "--model", folder, "--to", "de") == 1
+    assert "is a CTCSpeechRecognizer, not a translator" in capsys.readouterr().err
+
+
 def test_a_text_with_words_that_were_never_learned_is_refused(folder, listener, sounds, tmp_path, capsys):
     for model in (folder, listener):
-        given = "--translation", "low hello", "--model", model, "--output", tmp_path / "a.png"
+        given = "--target-text", "low hello", "--model", model, "--output", tmp_path / "a.png"
         assert call("see", sounds / "a.wav", *given) == 1
         assert "cannot say all of 'low hello'" in capsys.readouterr().err
 

@@ -1,5 +1,6 @@
 """``regard translate`` and ``regard see``, called in this process."""
 
+import json
 import sys
 from io import TextIOWrapper
 
@@ -39,6 +40,31 @@ def test_nbest_gives_number_score_and_text(translator, translator_folder, capsys
     assert scores == sorted(scores, reverse=True)
 
 
+def test_json_is_what_an_output_says_of_itself_as_regard_run_prints_it(translator, translator_folder, capsys):
+    assert call("translate", *LINES, "--model", translator_folder, "--num-candidates", 2, "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = translator(LINES, num_candidates=2)
+    asked = [{"number": number, "input": line} for number, line in enumerate(LINES, 1)]
+    assert rows == [ask | (each.to_json() if ask["input"] else {}) for ask, each in zip(asked, found, strict=True)]
+    options = "--num-candidates", 2, "--json", "--device", "cpu"
+    assert call("translate", LINES[2], "--model", translator_folder, *options) == 0
+    expected = capsys.readouterr().out
+    assert call("run", translator_folder, LINES[2], *options) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_samples_depend_on_the_number_of_a_line_however_many_are_read_together(translator_folder, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("a dog\n" * 70)
+    asked = "translate", "--model", translator_folder, "--sample", "--seed", 5
+    assert call(*asked, "--file", tmp_path / "in.txt") == 0
+    whole = capsys.readouterr().out.splitlines()
+    assert len(set(whole)) > 35
+    for kept in (69, 40):  # other lines are blank, so that other lines are in the batch
+        (tmp_path / "in.txt").write_text("\n" * kept + "a dog\n")
+        assert call(*asked, "--file", tmp_path / "in.txt") == 0
+        assert capsys.readouterr().out.splitlines()[kept] == whole[kept]
+
+
 def test_text_of_several_lines_is_several_lines(translator_folder, capsys):
     assert call("translate", "two\nlines\n", "--model", translator_folder, "--beam-size", 1) == 0
     assert capsys.readouterr().out.count("\n") == 2
@@ -47,18 +73,18 @@ def test_text_of_several_lines_is_several_lines(translator_folder, capsys):
 def test_a_line_that_breaks_the_search_is_the_only_one_lost(translator_folder, capsys, monkeypatch):
     from regard.tasks.text.translation import Translator
 
-    whole = Translator.candidates
+    whole = Translator.predict_numbered
 
     def breaks(self, lines, *args, **kwargs):
         if any("horse" in line for line in lines):
             raise RuntimeError("not enough\nmemory")
         return whole(self, lines, *args, **kwargs)
 
-    monkeypatch.setattr(Translator, "candidates", breaks)
+    monkeypatch.setattr(Translator, "predict_numbered", breaks)
     assert call("translate", *LINES, "--model", translator_folder, "--beam-size", 1) == 1
     out, err = capsys.readouterr()
     assert [bool(line) for line in out.split("\n")] == [True, False, True, False, False]
-    assert err == "regard: line 4 could not be translated: left empty (not enough memory)\n"
+    assert err == "regard: line 4: not enough memory\n"
 
 
 def test_complaints_are_counted_when_there_are_too_many(translator_folder, tmp_path, capsys):
@@ -67,7 +93,7 @@ def test_complaints_are_counted_when_there_are_too_many(translator_folder, tmp_p
     out, err = capsys.readouterr()
     assert out == "\n" * 250
     assert err.count("\n") == 101
-    assert err.endswith("regard: 150 more lines could not be used as they stand\n")
+    assert err.endswith("regard: 150 more inputs could not be used as they stand\n")
 
 
 def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
@@ -137,7 +163,7 @@ def _stored(translator, folder):
 def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     picture = tmp_path / "a.svg"
     how = "--model", translator_folder, "--view", view.value, "--output", picture
-    assert call("see", "Two dogs.", "--translation", "Zwei Hunde.", *how) == 0
+    assert call("see", "Two dogs.", "--target-text", "Zwei Hunde.", *how) == 0
     assert picture.read_text("utf-8").startswith("<?xml")
     out = capsys.readouterr().out
     assert out.startswith("Two dogs.\nZwei Hunde.\n")
@@ -147,7 +173,7 @@ def test_every_view_draws(view, translator_folder, tmp_path, capsys):
 @pytest.mark.parametrize("view", [view for view in see.View if view not in ("class", "relevance")])
 def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys):
     how = "--model", translator_folder, "--view", view.value, "--output", tmp_path / "a.svg"
-    assert call("see", "Don't play, dogs.", "--translation", "Spielt nicht, Hunde.", "--words", *how) == 0
+    assert call("see", "Don't play, dogs.", "--target-text", "Spielt nicht, Hunde.", "--words", *how) == 0
     drawn = capsys.readouterr().out.split("\n\n")[1]
     if view.value in ("cross", "heads", "rollout", "path", "decoder"):
         assert [line.split("│")[0].strip() for line in drawn.splitlines() if "│" in line] == [

@@ -85,7 +85,7 @@ def test_an_empty_batch_is_attended_to_as_any_other(name):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_heads_that_stand_alone_can_be_had_alone(name, kv_heads):
+def test_independent_heads_can_be_computed_alone(name, kv_heads):
     attend = attention(name).eval()
     if not attend.traits.headwise:
         return
@@ -99,7 +99,7 @@ def test_heads_that_stand_alone_can_be_had_alone(name, kv_heads):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_asked_rows_are_the_rows_of_the_whole(name):
+def test_requested_rows_equal_those_of_the_full_bias(name):
     attend = attention(name).eval()
     q, k, _ = parts(13, 13)
     for mask in masks(attend, 13):

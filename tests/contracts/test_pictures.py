@@ -1,7 +1,5 @@
 """Laws of all models that read images, over the table: what any of them may be asked, at any size of image."""
 
-import subprocess
-import sys
 from dataclasses import fields, replace
 from importlib import import_module
 from itertools import pairwise
@@ -131,10 +129,9 @@ for name, settings in {SHALLOW}.items():
 """
 
 
-def test_all_compile_as_one_graph_to_the_same():
+def test_all_compile_as_one_graph_to_the_same(python):
     """In one process of its own: annotations are checked in this one, which dynamo cannot trace."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    python(COMPILED)
 
 
 def drops(model):

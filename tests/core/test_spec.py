@@ -32,7 +32,7 @@ TABLES = {
     "feed-forward": FEEDFORWARDS,
     "grid": GRID_POSITIONS,
     "norm": NORMS,
-    "optimiser": OPTIMIZERS,
+    "optimizer": OPTIMIZERS,
     "pooling": POOLINGS,
     "positions": POSITIONS | WINDOW_BIASES,
     "encoder": RNN_ENCODERS,

@@ -3,4 +3,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _unchecked(unchecked):
-    """Shapes in signatures are checked where the models are tested; here they would take most of the time."""
+    """Disable the run-time check of annotated shapes, which would take most of the time here."""

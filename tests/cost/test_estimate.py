@@ -1,4 +1,4 @@
-"""Estimates: memory and communication by hand, what fits, and models that nobody told the room about."""
+"""Estimates: memory and communication by hand, what fits, and models outside the package."""
 
 from dataclasses import dataclass, replace
 
@@ -24,19 +24,19 @@ def scenario(**changes):
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def test_fsdp_cuts_weights_gradients_and_moments():
+def test_fsdp_shards_weights_gradients_and_moments():
     one, eight = estimate(scenario()), estimate(scenario(devices=8, parallel="fsdp"))
     n = one.parameters
     assert one.memory["weights"] == 4 * n
     assert eight.memory["weights"] == n // 2
-    assert eight.memory["optimiser"] == one.memory["optimiser"] // 8
+    assert eight.memory["optimizer"] == one.memory["optimizer"] // 8
     assert eight.memory["gradients"] == n // 2
     block = max(eight.passes.blocks)
     rest = n - sum(eight.passes.blocks)
     assert eight.memory["gathered"] == 2 * (3 * block + rest) + 6 * block + 2 * rest
 
 
-def test_fsdp_that_accumulates_holds_whole_gradients():
+def test_fsdp_with_accumulation_stores_unsharded_gradients():
     assert estimate(scenario(devices=8, parallel="fsdp", accumulate=4)).memory["gradients"] == 4 * CONFIG_PARAMETERS
 
 
@@ -47,19 +47,19 @@ def test_parameters_by_hand():
     assert estimate(scenario()).parameters == CONFIG_PARAMETERS
 
 
-def test_ddp_holds_everything_and_its_buckets():
+def test_ddp_memory_includes_buckets():
     two = estimate(scenario(devices=2, parallel="ddp"))
     assert two.memory["weights"] == two.memory["gradient buckets"] == 4 * two.parameters
     assert two.parallel == "ddp"
 
 
-def test_many_devices_see_few_rows_each():
+def test_batch_is_divided_among_devices():
     one, eight = estimate(scenario()), estimate(scenario(devices=8, parallel="fsdp"))
     assert one.items == eight.items == 8 * 64
     assert eight.passes.items == 64
 
 
-def test_auto_is_what_training_chooses():
+def test_auto_parallel_choice():
     assert estimate(scenario(devices=2)).parallel == "ddp"
     tiny = replace(SMALL, memory=20 * CONFIG_PARAMETERS)
     assert estimate(scenario(devices=2, device=tiny)).parallel == "fsdp"
@@ -70,13 +70,13 @@ def test_auto_is_what_training_chooses():
 # -- communication -----------------------------------------------------------------------------------------------------
 
 
-def test_what_ddp_sends():
+def test_ddp_bytes_sent():
     (flow,) = estimate(scenario(devices=4, parallel="ddp")).flows
     assert flow.bytes_sent == 2 * 3 / 4 * 4 * CONFIG_PARAMETERS
     assert not flow.blocking
 
 
-def test_what_fsdp_sends():
+def test_fsdp_bytes_sent():
     gathered, summed = estimate(scenario(devices=4, parallel="fsdp")).flows
     assert gathered.bytes_sent == 2 * 3 / 4 * 2 * CONFIG_PARAMETERS  # twice, in bfloat16
     assert summed.bytes_sent == 3 / 4 * 4 * CONFIG_PARAMETERS  # once, in float32
@@ -84,7 +84,7 @@ def test_what_fsdp_sends():
     assert (thrice[0].bytes_sent, thrice[1].bytes_sent) == (3 * gathered.bytes_sent, summed.bytes_sent)
 
 
-def test_what_tensor_parallelism_sends_and_that_it_is_waited_for():
+def test_tensor_parallel_bytes_sent_block_computing():
     cost = estimate(scenario(devices=2, tensor_parallel=2))
     (flow,) = cost.flows
     stream = 8 * 64 * 128 * 2
@@ -95,7 +95,7 @@ def test_what_tensor_parallelism_sends_and_that_it_is_waited_for():
     assert again.bytes_sent == 2 * 1 / 2 * (2 * 2 + 2) * 2 * stream
 
 
-def test_between_machines_the_network_is_shared_by_its_devices():
+def test_network_between_machines_is_shared():
     from regard.cost.estimate import _speed
 
     h = DEVICES["h200"]
@@ -106,7 +106,7 @@ def test_between_machines_the_network_is_shared_by_its_devices():
     )  # one device of each machine
 
 
-def test_communication_hides_behind_computing_up_to_a_share():
+def test_communication_overlaps_with_computing():
     slow = replace(DEVICES["h200"], link=1e6)
     cost = estimate(scenario(devices=2, parallel="ddp", device=slow))
     assert cost.seconds == pytest.approx(cost.computing + cost.flows[0].seconds - EXPECTED.overlap * cost.computing)
@@ -119,19 +119,19 @@ def test_communication_hides_behind_computing_up_to_a_share():
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_takes_what_takes_longer():
+def test_kernel_time_is_the_larger_of_compute_and_memory():
     slow = Device("slow", 2**40, 1e9, 1e9, 1e20, 1, 1, 1)
     cost = estimate(scenario(device=slow))
     products = sum(k.operations * n for p in cost.passes.kernels.values() for k, n in p.items() if k.kind == "product")
     attention = cost.operations - products
-    hoped = products / EXPECTED.matmul + attention / EXPECTED.attention
-    assert cost.computing == pytest.approx(hoped / 1e9, rel=0.01)
-    thirsty = estimate(scenario(device=replace(slow, bfloat16=1e20, float32=1e20, bandwidth=1e9)))
+    expected = products / EXPECTED.matmul + attention / EXPECTED.attention
+    assert cost.computing == pytest.approx(expected / 1e9, rel=0.01)
+    memory_bound = estimate(scenario(device=replace(slow, bfloat16=1e20, float32=1e20, bandwidth=1e9)))
     moved = cost.passes.moved("forward", "loss", "backward") + cost.passes.moved("update", fused=False)
-    assert thirsty.computing == pytest.approx(moved / 1e9 / EXPECTED.bandwidth, rel=0.01)
+    assert memory_bound.computing == pytest.approx(moved / 1e9 / EXPECTED.bandwidth, rel=0.01)
 
 
-def test_a_run_is_tokens_over_tokens_of_an_update():
+def test_run_length_from_tokens():
     cost = estimate(scenario(tokens_per_parameter=20.0))
     tokens, updates, seconds = cost.run
     assert tokens == 20 * CONFIG_PARAMETERS
@@ -141,7 +141,7 @@ def test_a_run_is_tokens_over_tokens_of_an_update():
     assert estimate(scenario()).run is None
 
 
-def test_writing_reads_all_weights_and_all_of_the_cache():
+def test_decoding_step_reads_all_weights_and_the_cache():
     cost = estimate(scenario(mode="decode", shape=InputShape(batch=4, length=60)))
     cached = 2 * 2 * 4 * 64 * 128 * 2
     weights = 2 * CONFIG_PARAMETERS
@@ -152,7 +152,7 @@ def test_writing_reads_all_weights_and_all_of_the_cache():
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_largest_batch_fits_and_one_more_row_does_not(recompute):
+def test_largest_batch_fits_and_one_more_row_does_not(recompute):
     efficiency = replace(EXPECTED, reserved=0.0)
     cost = estimate(
         scenario(
@@ -163,18 +163,18 @@ def test_the_largest_batch_fits_and_one_more_row_does_not(recompute):
         )
     )
     assert not cost.fits
-    most = largest_batch(cost)
-    assert 1 <= most < 64
-    assert estimate(replace(cost.scenario, shape=InputShape(batch=most, length=64))).fits
-    assert not estimate(replace(cost.scenario, shape=InputShape(batch=most + 1, length=64))).fits
+    largest = largest_batch(cost)
+    assert 1 <= largest < 64
+    assert estimate(replace(cost.scenario, shape=InputShape(batch=largest, length=64))).fits
+    assert not estimate(replace(cost.scenario, shape=InputShape(batch=largest + 1, length=64))).fits
 
 
-def test_where_nothing_fits_none_is_said():
+def test_largest_batch_is_none_if_nothing_fits():
     cost = estimate(scenario(device=replace(SMALL, memory=1e6)))
     assert largest_batch(cost) is None
 
 
-def test_what_helps_is_tried_and_not_guessed():
+def test_suggestions_are_estimated():
     cost = estimate(
         scenario(
             device=replace(SMALL, memory=4e7),
@@ -190,14 +190,14 @@ def test_what_helps_is_tried_and_not_guessed():
     assert "It does not fit. What would help" in text
 
 
-def test_a_field_without_a_default_may_be_given_as_a_setting():
+def test_required_field_can_be_set():
     with pytest.raises(RegardError, match=r"state_dim=\.\.\., action_dim=\.\.\."):
         resolve_config("decision_transformer", None, [])
     config = resolve_config("decision_transformer", None, ["state_dim=3", "action_dim=1"])
     assert (config.state_dim, config.action_dim) == (3, 1)
 
 
-def test_recomputation_is_shown_from_both_sides():
+def test_saved_bytes_with_recompute_toggled():
     without = with_recomputation(estimate(scenario()))
     with_ = with_recomputation(estimate(scenario(recompute=True)))
     assert (without.passes.saved_for_backward, without.saved_with_recompute_toggled) == (
@@ -212,7 +212,7 @@ def test_recomputation_is_shown_from_both_sides():
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "said"),
+    ("changes", "error", "message"),
     [
         ({"devices": 3}, BadInput, "use --batch-size 9"),
         ({"devices": 8, "tensor_parallel": 3}, BadInput, "does not divide the 8 devices"),
@@ -225,17 +225,17 @@ def test_recomputation_is_shown_from_both_sides():
         ({"shape": InputShape(batch=1, source=0, target=4)}, BadInput, "--source must be at least 1, got 0"),
         ({"shape": InputShape(batch=1, target=0)}, BadInput, "--target must be at least 1, got 0"),
         ({"config": resolve_config("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
-        ({"optimiser": "adamm"}, UnknownName, "adamw"),
+        ({"optimizer": "adamm"}, UnknownName, "adamw"),
     ],
 )
-def test_what_cannot_be_is_one_line(changes, error, said):
-    with pytest.raises(error, match=said) as caught:
+def test_impossible_scenario_is_refused_in_one_line(changes, error, message):
+    with pytest.raises(error, match=message) as caught:
         estimate(scenario(**changes))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["width=100", "heads=3"], "width 100 is not divisible by 3 heads"),
         (["heads=0"], "at least 1"),
@@ -245,8 +245,8 @@ def test_what_cannot_be_is_one_line(changes, error, said):
         (["vocab"], "key=value"),
     ],
 )
-def test_an_impossible_shape_is_one_line(settings, said):
-    with pytest.raises(RegardError, match=said) as caught, meta_model.fake_tensors():
+def test_impossible_config_is_refused_in_one_line(settings, message):
+    with pytest.raises(RegardError, match=message) as caught, meta_model.fake_tensors():
         meta_model.build(resolve_config("gpt", "tiny", settings))
     assert "\n" not in str(caught.value)
 
@@ -255,14 +255,14 @@ def test_names():
     assert meta_model.parse_model_name("gpt:xl") == ("gpt", "xl")
     assert meta_model.parse_model_name("gpt") == ("gpt", None)
     assert meta_model.parse_model_name("transformer-base") == ("transformer", "base")
-    for word, said in (("gtp", "did you mean 'gpt'"), ("gpt:xxl", "did you mean 'xl'"), ("gpt2", "gpt:gpt2")):
-        with pytest.raises(UnknownName, match=said):
+    for word, message in (("gtp", "did you mean 'gpt'"), ("gpt:xxl", "did you mean 'xl'"), ("gpt2", "gpt:gpt2")):
+        with pytest.raises(UnknownName, match=message):
             meta_model.parse_model_name(word)
     with pytest.raises(UnknownName, match="h200"):
         find_device("h201")
 
 
-# -- models that are not written yet -----------------------------------------------------------------------------------
+# -- a new model -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def vit(monkeypatch):
     monkeypatch.setitem(models.MODELS, "vit", (__name__, "Patches"))
 
 
-def test_a_new_model_on_images_needs_nothing_new(vit):
+def test_new_image_model_is_estimated(vit):
     name, size = meta_model.parse_model_name("vit-b16")
     config = resolve_config(name, size, [])
     cost = with_recomputation(estimate(Scenario(config, InputShape(batch=4, image=(224, 224)))))
@@ -328,7 +328,7 @@ def test_a_new_model_on_images_needs_nothing_new(vit):
     assert tall.passes.maps == {"encoder.blocks.*.mix": 4 * 6 * 393 * 393}
 
 
-def test_a_model_on_patches_is_counted_as_in_the_lectures(vit):
+def test_patch_model_matches_the_lectures(vit):
     cost = estimate(
         Scenario(resolve_config("vit", "b16", ["layers=48", "heads=16"]), InputShape(batch=1), mode="infer")
     )
@@ -342,13 +342,13 @@ def test_a_model_on_patches_is_counted_as_in_the_lectures(vit):
     assert [cells[1] for cells in rows][1:] == ["65,536", "256 KiB", "192 MiB"]
 
 
-def test_a_model_that_takes_something_unknown_says_what(vit, monkeypatch):
+def test_unknown_input_is_named(vit, monkeypatch):
     monkeypatch.setattr(Patches, "forward", lambda self, sound: sound)
     with pytest.raises(Unsupported, match="takes 'sound'"):
         estimate(Scenario(resolve_config("vit", "b16", []), InputShape(batch=1)))
 
 
-def test_numbers_read_well():
+def test_number_formats():
     assert [report.count(n) for n in (0, 999, 1000, 123_456, 1.0e9, 2.04e12)] == ["0", "999", "1.00 k", "123 k", "1.00 G", "2.04 T"]  # fmt: skip  # noqa: E501
     assert report.count(70e9, "B") == "70.0 B"
     assert [report.size(n) for n in (12, 2048, 1.5 * 2**30, 2**40)] == ["12 B", "2.00 KiB", "1.50 GiB", "1.00 TiB"]
@@ -356,7 +356,7 @@ def test_numbers_read_well():
     assert [report.span(s) for s in spans] == ["3.00 µs", "20.0 ms", "1.50 s", "3.33 min", "5.00 days"]
 
 
-def test_this_machine_is_what_the_doctor_found(monkeypatch):
+def test_device_here_uses_doctor_measurements(monkeypatch):
     from regard.cost.devices import MEASURED_EFFICIENCY, efficiency_of
     from regard.doctor import measure
     from regard.doctor.hardware import Compiler, Dtype, Machine
@@ -377,15 +377,15 @@ def test_this_machine_is_what_the_doctor_found(monkeypatch):
     assert "measured by regard doctor" in report.assumptions(cost)
 
 
-def test_muon_on_slices_gathers_whole_matrices():
-    """Every device gathers every matrix of the blocks, and takes all their products: cutting saves none of that."""
-    one, eight = (estimate(scenario(devices=n, parallel="fsdp", optimiser="muon")) for n in (1, 8))
+def test_sharded_muon_gathers_full_matrices():
+    """Every device gathers all matrices of the blocks and computes all their products: sharding saves none of it."""
+    one, eight = (estimate(scenario(devices=n, parallel="fsdp", optimizer="muon")) for n in (1, 8))
     assert one.passes.operations("update") == eight.passes.operations("update") > 0
     flow = eight.flows[-1]
     assert flow.what.startswith("steps, gathered")
     assert flow.bytes_sent == 7 / 8 * 4 * sum(eight.passes.blocks)
     assert flow.blocking
-    small = estimate(scenario(devices=8, parallel="fsdp", optimiser="muon", shape=InputShape(batch=8, length=4)))
+    small = estimate(scenario(devices=8, parallel="fsdp", optimizer="muon", shape=InputShape(batch=8, length=4)))
     assert small.memory["update"] == small.passes.update_bytes > 4 * sum(small.passes.blocks)
     plain = estimate(scenario(devices=8, parallel="fsdp", shape=InputShape(batch=8, length=4)))
     assert "update" not in plain.memory

@@ -1,4 +1,4 @@
-"""On a GPU: the allocator's own peak, and torch's counter, against what was imagined."""
+"""Estimates against the GPU allocator's peak and torch's operation counter."""
 
 import gc
 
@@ -19,42 +19,42 @@ CASES = {
     "gpt:medium": (["vocab=50304", "dropout=0", "attention_dropout=0"], InputShape(batch=8, length=1024)),
     "gpt:char": (["vocab=65"], InputShape(batch=64, length=256)),
 }
-WAYS = {
+PLANS = {
     "bfloat16": ExecutionPlan(),
     "recompute": ExecutionPlan(recompute=True),
     "float32": ExecutionPlan("float32"),
-    "muon": ExecutionPlan(optimiser="muon"),
+    "muon": ExecutionPlan(optimizer="muon"),
 }
 
 
-def measured(config, shape, way):
-    """Bytes that an update holds on the device at most, weights and moments with it."""
+def measured(config, shape, plan):
+    """Return the peak bytes of an update on the device, with weights and moments."""
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
-    real = Real(config, shape, way, "cuda")
+    real = Real(config, shape, plan, "cuda")
     real.update()
     torch.cuda.reset_peak_memory_stats()
     real.update()
     return torch.cuda.max_memory_allocated() - before
 
 
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("word", CASES)
-def test_peak_memory_is_within_15_per_cent_of_the_allocators(word, how):
-    settings, shape = CASES[word]
-    config, way = resolve_config(*parse_model_name(word), settings), WAYS[how]
-    found = training_step(config, shape, way)
-    imagined = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
-    there = measured(config, shape, way)
-    print(f"{word} {how}: imagined {imagined / 2**30:.2f} GiB, measured {there / 2**30:.2f} GiB")
-    assert imagined == pytest.approx(there, rel=0.15)
+@pytest.mark.parametrize("mode", PLANS)
+@pytest.mark.parametrize("name", CASES)
+def test_peak_memory_is_within_15_percent_of_the_allocator(name, mode):
+    settings, shape = CASES[name]
+    config, plan = resolve_config(*parse_model_name(name), settings), PLANS[mode]
+    found = training_step(config, shape, plan)
+    estimated = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
+    actual = measured(config, shape, plan)
+    print(f"{name} {mode}: estimated {estimated / 2**30:.2f} GiB, measured {actual / 2**30:.2f} GiB")
+    assert estimated == pytest.approx(actual, rel=0.15)
 
 
-@pytest.mark.parametrize("word", CASES)
-def test_operations_are_within_1_per_cent_of_torchs_counter(word):
-    settings, shape = CASES[word]
-    config = resolve_config(*parse_model_name(word), settings)
+@pytest.mark.parametrize("name", CASES)
+def test_operations_are_within_1_per_cent_of_torchs_counter(name):
+    settings, shape = CASES[name]
+    config = resolve_config(*parse_model_name(name), settings)
     counted = Real(config, shape, ExecutionPlan(), "cuda").operations()
     assert training_step(config, shape, ExecutionPlan()).operations("forward", "loss", "backward") == pytest.approx(
         counted, rel=0.01

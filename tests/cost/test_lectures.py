@@ -29,21 +29,21 @@ WORDS = {"billion": 1e9, "k": 1e3, "M": 1e6, "KB": 2**10, "MB": 2**20, "GB": 2**
 
 
 @pytest.mark.parametrize("what", SLIDES)
-def test_a_number_is_the_slides(what):
+def test_value_matches_the_slide(what):
     (line,) = [line for line in lectures.lines() if line.what == what]
-    wanted = SLIDES[what]
-    if isinstance(wanted, tuple):
-        assert line.value == wanted
+    expected = SLIDES[what]
+    if isinstance(expected, tuple):
+        assert line.value == expected
         return
-    digit = {22e9: 1e9, 50e3: 1e3, 9.8e6: 1e5, 112 * 2**20: 2**20}.get(wanted, 1)  # of the last digit on the slide
-    assert 0 <= line.value - wanted < digit  # slides round down
+    digit = {22e9: 1e9, 50e3: 1e3, 9.8e6: 1e5, 112 * 2**20: 2**20}.get(expected, 1)  # of the last digit on the slide
+    assert 0 <= line.value - expected < digit  # slides round down
 
 
 @pytest.mark.parametrize("line", lectures.lines(), ids=lambda line: f"{line.what} {line.formula}")
-def test_what_is_printed_beside_a_number_is_that_number_rounded_down(line):
-    found = NUMBER.match(line.said)
+def test_slide_text_is_the_value_rounded_down(line):
+    found = NUMBER.match(line.on_slide)
     if found is None:  # a formula, or a shape
-        assert str(line.value) == line.said or line.said in ("M²HW", "R⁴")
+        assert str(line.value) == line.on_slide or line.on_slide in ("M²HW", "R⁴")
         return
     digits, word = found.groups()
     unit = WORDS.get(word, 1)
@@ -52,11 +52,11 @@ def test_what_is_printed_beside_a_number_is_that_number_rounded_down(line):
     assert math.floor(line.value / unit / last + 1e-9) * last == pytest.approx(float(digits.replace(",", "")))
 
 
-def test_both_bytes_of_one_map():
+def test_map_bytes():
     assert [line.value for line in lectures.lines() if line.what == "bytes of that map"] == [150.0625 * 2**10, 2**18]
 
 
-def test_windows_cost_as_much_as_their_squares_however_they_are_counted():
+def test_window_entries():
     for y, x, m in ((56, 56, 7), (28, 56, 7), (12, 8, 4)):
         pairs = sum(m * m for _ in range(y * x))  # every token sees the M² of its window
         assert lectures.window_entries(y, x, m) == m * m * y * x == pairs
@@ -64,36 +64,36 @@ def test_windows_cost_as_much_as_their_squares_however_they_are_counted():
     assert lectures.window_entries(112, 112, 7) == 4 * lectures.window_entries(56, 56, 7)  # linear in the image
 
 
-def reached(before, n):
-    """Layers until the last token has heard of the first; before(layer, i): who is heard directly."""
-    heard, layers = {0}, 0
-    while n - 1 not in heard:
+def layers_until_reached(before, n):
+    """Return the layers until the last token depends on the first; before(layer, i): what token i reads directly."""
+    dependent, layers = {0}, 0
+    while n - 1 not in dependent:
         layers += 1
-        heard |= {i for i in range(n) if any(j in heard for j in before(layers, i))}
+        dependent |= {i for i in range(n) if any(j in dependent for j in before(layers, i))}
     return layers
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 27, 28, 100, 129])
-def test_path_lengths_are_those_of_a_search(n):
+def test_path_lengths_equal_a_search(n):
     found = {layer.kind: layer for layer in lectures.layer_kinds(n, 8, kernel=3, window=128)}
-    assert found["recurrent"].path == reached(lambda _, i: [i - 1], n)  # through time, not through layers
-    assert found["attention"].path == reached(lambda _, i: range(n), n)
-    assert found["convolution of 3"].path == reached(lambda _, i: [i, i - 1, i - 2], n)
-    assert found["attention within 128"].path == reached(lambda _, i: range(i - 128, i + 1), n)
-    wide = reached(lambda layer, i: [i - k * 3 ** (layer - 1) for k in range(3)], n)
+    assert found["recurrent"].path == layers_until_reached(lambda _, i: [i - 1], n)  # through time, not through layers
+    assert found["attention"].path == layers_until_reached(lambda _, i: range(n), n)
+    assert found["convolution of 3"].path == layers_until_reached(lambda _, i: [i, i - 1, i - 2], n)
+    assert found["attention within 128"].path == layers_until_reached(lambda _, i: range(i - 128, i + 1), n)
+    wide = layers_until_reached(lambda layer, i: [i - k * 3 ** (layer - 1) for k in range(3)], n)
     assert found["convolution of 3, dilated"].path == wide
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 27, 28, 41, 42, 100, 129])
 @pytest.mark.parametrize("kernel", [3, 5])
-def test_centred_path_lengths_are_those_of_a_search(n, kernel):
+def test_centred_path_lengths_equal_a_search(n, kernel):
     found = {layer.kind: layer for layer in lectures.layer_kinds(n, 8, kernel=kernel, window=16)}
     half = kernel // 2
     taps = range(-half, half + 1)
     assert found["recurrent"].centred == found["recurrent"].path
     assert found["attention"].centred == 1
-    assert found[f"convolution of {kernel}"].centred == reached(lambda _, i: [i + tap for tap in taps], n)
-    assert found["attention within 16"].centred == reached(lambda _, i: range(i - 8, i + 9), n)
+    assert found[f"convolution of {kernel}"].centred == layers_until_reached(lambda _, i: [i + tap for tap in taps], n)
+    assert found["attention within 16"].centred == layers_until_reached(lambda _, i: range(i - 8, i + 9), n)
     heard, layers = {0}, 0  # of dilated ones on an endless line: at its edges a signal would have to go round outside
     while n - 1 not in heard:
         heard |= {i + tap * kernel**layers for i in heard for tap in taps}
@@ -101,7 +101,7 @@ def test_centred_path_lengths_are_those_of_a_search(n, kernel):
     assert found[f"convolution of {kernel}, dilated"].centred == layers
 
 
-def test_where_a_kernel_stands_decides_how_many_layers_512_tokens_take():
+def test_path_lengths_of_512_tokens():
     found = {layer.kind: layer for layer in lectures.layer_kinds(512, 512)}
     plain, wide = found["convolution of 3"], found["convolution of 3, dilated"]
     assert (plain.path, plain.centred, plain.order) == (256, 511, 171)
@@ -109,28 +109,28 @@ def test_where_a_kernel_stands_decides_how_many_layers_512_tokens_take():
     assert [layer.order for layer in found.values()] == [512, 171, 6, 1, 4]  # Vaswani et al. 2017, table 1
 
 
-def test_the_command_says_what_its_paths_assume(capsys):
+def test_command_states_path_assumptions(capsys):
     assert cli.main(["cost", "lecture"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "path: one-sided centred" in out
     assert "convolution of 3 403 M 1 256 511 n / k = 171" in out
     assert "One-sided: a kernel or window ends at its token" in out
     assert cli.main(["cost", "lecture", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert "one-sided" in told["layers_assume"].lower()
-    assert {"path", "centred", "order", "formula"} <= set(told["layers"][1])
+    output = json.loads(capsys.readouterr().out)
+    assert "one-sided" in output["layers_assume"].lower()
+    assert {"path", "centred", "order", "formula"} <= set(output["layers"][1])
 
 
-def test_only_recurrence_waits_for_itself():
+def test_only_recurrent_layers_are_sequential():
     assert [layer.serial for layer in lectures.layer_kinds(50, 8)] == [50, 1, 1, 1, 1]
     assert lectures.layer_kinds(50, 8)[0].kind == "recurrent"
 
 
-def test_the_command_prints_every_line(capsys):
+def test_command_prints_every_line(capsys):
     assert cli.main(["cost", "lecture"]) == 0
     out = capsys.readouterr().out
     for line in lectures.lines():
         assert line.what in out
-        assert line.said in out
+        assert line.on_slide in out
     for kind in ("recurrent", "convolution of 3", "attention"):
         assert kind in out

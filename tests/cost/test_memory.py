@@ -1,4 +1,4 @@
-"""Memory: what an update holds at most, imagined, against the allocator's record of a real one."""
+"""Estimated peak memory of an update against the allocator's record of a real one."""
 
 from dataclasses import replace
 
@@ -23,45 +23,45 @@ CASES = {
     "gpt:char": (["vocab=65"], InputShape(batch=1, length=128)),
     "rnnsearch:tiny": ([], InputShape(batch=4, source=12, target=10)),
 }
-WAYS = {
+PLANS = {
     "float32": ExecutionPlan("float32"),
     "bfloat16": ExecutionPlan("bfloat16"),
     "recompute": ExecutionPlan("float32", recompute=True),
     "accumulate": ExecutionPlan("float32", accumulate=3),
-    "muon": ExecutionPlan("float32", optimiser="muon"),
-    "adafactor": ExecutionPlan("float32", optimiser="adafactor"),
-    "sgd": ExecutionPlan("float32", optimiser="sgd"),
+    "muon": ExecutionPlan("float32", optimizer="muon"),
+    "adafactor": ExecutionPlan("float32", optimizer="adafactor"),
+    "sgd": ExecutionPlan("float32", optimizer="sgd"),
 }
-SHORT = {("transformer:tiny", "bfloat16"), ("rnnsearch:tiny", "float32"), *(("gpt:tiny", how) for how in WAYS)}
+SHORT = {("transformer:tiny", "bfloat16"), ("rnnsearch:tiny", "float32"), *(("gpt:tiny", mode) for mode in PLANS)}
 PAIRS = [
-    pytest.param(word, how, marks=() if (word, how) in SHORT else pytest.mark.long)
-    for word in CASES
-    for how in WAYS
-    if (word, how) not in {("rnnsearch:tiny", "recompute"), ("rnnsearch:tiny", "muon")}  # it has no blocks
+    pytest.param(name, mode, marks=() if (name, mode) in SHORT else pytest.mark.long)
+    for name in CASES
+    for mode in PLANS
+    if (name, mode) not in {("rnnsearch:tiny", "recompute"), ("rnnsearch:tiny", "muon")}  # it has no blocks
 ]
 
 
-@pytest.mark.parametrize(("word", "how"), PAIRS)
-def test_peak_memory_is_what_a_real_update_allocates(word, how):
-    settings, shape = CASES[word]
-    config, way = resolve_config(*parse_model_name(word), settings), WAYS[how]
-    found, measured = training_step(config, shape, replace(way, is_cpu=True)), Real(config, shape, way).peak()
-    apart = 4 * found.total + found.state  # weights and moments, there before and after
-    assert apart + sum(found.peak.values()) == pytest.approx(apart + measured, rel=0.15)
+@pytest.mark.parametrize(("name", "mode"), PAIRS)
+def test_peak_memory_is_what_a_real_update_allocates(name, mode):
+    settings, shape = CASES[name]
+    config, plan = resolve_config(*parse_model_name(name), settings), PLANS[mode]
+    found, measured = training_step(config, shape, replace(plan, is_cpu=True)), Real(config, shape, plan).peak()
+    constant_bytes = 4 * found.total + found.state  # weights and moments, there before and after
+    assert constant_bytes + sum(found.peak.values()) == pytest.approx(constant_bytes + measured, rel=0.15)
     assert sum(found.peak.values()) == pytest.approx(measured, rel=0.15)  # and without them
 
 
 def test_weights_and_moments_are_counted_exactly():
     config = resolve_config("gpt", "tiny", ["vocab=300"])
     for spec in ("muon", "adafactor"):
-        found = training_step(config, InputShape(batch=1, length=8), ExecutionPlan("float32", optimiser=spec))
-        real = Real(config, InputShape(batch=1, length=8), ExecutionPlan("float32", optimiser=spec))
+        found = training_step(config, InputShape(batch=1, length=8), ExecutionPlan("float32", optimizer=spec))
+        real = Real(config, InputShape(batch=1, length=8), ExecutionPlan("float32", optimizer=spec))
         assert found.total == sum(p.numel() for p in real.model.parameters())
-        assert found.state == sum(x.numel() * x.element_size() for x in real.optimiser.tensors().values())
+        assert found.state == sum(x.numel() * x.element_size() for x in real.optimizer.tensors().values())
 
 
-def test_moments_by_the_rule_of_each_optimiser():
-    """AdamW two numbers a weight; Muon one for matrices of blocks; Adafactor a row and a column; SGD one."""
+def test_optimizer_state_size():
+    """AdamW: two numbers per weight; Muon: one for matrices of blocks; Adafactor: a row and a column; SGD: one."""
     config = resolve_config("gpt", "tiny", ["vocab=300"])
     n, shape = (
         training_step(config, InputShape(batch=1, length=8), ExecutionPlan()).total,
@@ -69,18 +69,18 @@ def test_moments_by_the_rule_of_each_optimiser():
     )
     matrices = config.layers * 12 * config.width**2
     assert training_step(config, shape, ExecutionPlan()).state == pytest.approx(8 * n, rel=1e-3)
-    assert training_step(config, shape, ExecutionPlan(optimiser="muon")).state == pytest.approx(
+    assert training_step(config, shape, ExecutionPlan(optimizer="muon")).state == pytest.approx(
         8 * n - 4 * matrices, rel=1e-3
     )
-    assert training_step(config, shape, ExecutionPlan(optimiser="sgd")).state == 4 * n
-    assert training_step(config, shape, ExecutionPlan(optimiser="adafactor")).state < 0.1 * n
+    assert training_step(config, shape, ExecutionPlan(optimizer="sgd")).state == 4 * n
+    assert training_step(config, shape, ExecutionPlan(optimizer="adafactor")).state < 0.1 * n
 
 
-def test_fused_attention_keeps_no_map():
-    def grows(way, settings=()):
+def test_fused_attention_stores_no_map():
+    def grows(plan, settings=()):
         def at(n):
             config = resolve_config("gpt", "tiny", ["vocab=300", f"length={n}", *settings])
-            return saved_activation_bytes(config, InputShape(batch=1, length=n), way)
+            return saved_activation_bytes(config, InputShape(batch=1, length=n), plan)
 
         return at(512) / at(256)
 
@@ -88,7 +88,7 @@ def test_fused_attention_keeps_no_map():
     assert grows(ExecutionPlan("float32"), ["attention='softmax(backend=\"eager\")'"]) > 2.9
 
 
-def test_recomputation_keeps_what_enters_the_blocks():
+def test_recomputation_saves_only_block_inputs():
     config = resolve_config("gpt", "tiny", ["vocab=300"])
     shape, layers = InputShape(batch=4, length=64), config.layers
     entering = 4 * 64 * config.width * 4
@@ -101,8 +101,8 @@ def test_recomputation_keeps_what_enters_the_blocks():
     assert deeper - less == entering
 
 
-def test_memory_is_a_convex_line_in_the_batch():
-    """What the search for the largest batch relies on."""
+def test_memory_is_convex_in_the_batch_size():
+    """The search for the largest batch relies on this."""
     config = resolve_config("gpt", "tiny", ["vocab=3000"])
     at = [
         sum(training_step(config, InputShape(batch=b, length=64), ExecutionPlan()).peak.values())
@@ -112,7 +112,7 @@ def test_memory_is_a_convex_line_in_the_batch():
     assert slopes == sorted(slopes)
 
 
-def test_the_cache_is_keys_and_values_of_every_layer():
+def test_cache_bytes():
     config = resolve_config("gpt", "tiny", ["vocab=300"])
     found = decoding_step(config, InputShape(batch=3, length=50), ExecutionPlan("float32"))
     slots = 64  # 51, rounded up to what kernels like
@@ -128,7 +128,7 @@ def test_the_cache_is_keys_and_values_of_every_layer():
     assert half.cache == pytest.approx(found.cache / 2, rel=0.02)
 
 
-def test_beams_share_what_was_read_of_the_source():
+def test_beams_share_the_encoded_source():
     config = resolve_config("transformer", "tiny", [])
     one, four = (
         decoding_step(config, InputShape(2, source=40, target=10), ExecutionPlan("float32"), beam_size)
@@ -140,7 +140,7 @@ def test_beams_share_what_was_read_of_the_source():
     assert one.cache > memory
 
 
-def test_reading_holds_little():
+def test_forward_pass_needs_little_memory():
     config = resolve_config("transformer", "small", [])
     shape = InputShape(batch=8, length=30)
     assert sum(forward_pass(config, shape, ExecutionPlan("float32")).peak.values()) < 0.4 * saved_activation_bytes(
@@ -148,7 +148,7 @@ def test_reading_holds_little():
     )
 
 
-def test_an_estimate_does_not_depend_on_what_ran_before():
+def test_estimate_does_not_depend_on_earlier_ones():
     config, shape = resolve_config("transformer", "tiny", []), InputShape(batch=2, length=9)
     first = _training_log(config, shape, ExecutionPlan())
     junk = [torch.zeros(100) for _ in range(100)]

@@ -30,7 +30,7 @@ COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_reg
 
 
 @pytest.mark.parametrize("word", MODELS)
-def test_forward_as_torch_counts_it(word):
+def test_forward_operations_equal_torch(word):
     settings, shape = MODELS[word]
     config = resolve_config(*parse_model_name(word), settings)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # older counters do not know the CPU's fused attention
@@ -41,9 +41,9 @@ def test_forward_as_torch_counts_it(word):
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 @pytest.mark.parametrize("word", MODELS)
-def test_training_as_torch_counts_it(word, precision):
+def test_training_operations_equal_torch(word, precision):
     settings, shape = MODELS[word]
     config = resolve_config(*parse_model_name(word), settings)
     counted = Real(config, shape, ExecutionPlan(precision)).operations()
@@ -52,7 +52,7 @@ def test_training_as_torch_counts_it(word, precision):
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
-def test_hidden_words_alone_are_guessed_in_training():
+def test_only_masked_tokens_are_predicted():
     shape, way = InputShape(batch=3, length=64), ExecutionPlan("float32")
     config = resolve_config("bert", "tiny", ["vocab=300", *STILL])  # all words are guessed where nothing is learned
     found = training_step(config, shape, way)
@@ -65,7 +65,7 @@ def test_hidden_words_alone_are_guessed_in_training():
 
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
-def test_recomputation_as_torch_counts_it():
+def test_recomputation_operations_equal_torch():
     settings, shape = MODELS["gpt:tiny"]
     config, way = resolve_config("gpt", "tiny", settings), ExecutionPlan("float32", recompute=True)
     again = training_step(config, shape, way).operations("forward", "loss", "backward")
@@ -73,8 +73,8 @@ def test_recomputation_as_torch_counts_it():
     assert again > training_step(config, shape, ExecutionPlan("float32")).operations("forward", "loss", "backward")
 
 
-def test_a_gpt_costs_what_the_formula_says():
-    """Forward, a token: a multiply-add for each weight of a product, and N for each width of scores and of values."""
+def test_gpt_operations_equal_the_formula():
+    """Per token: one multiply-add per weight, and N per channel for scores and for values."""
     config = resolve_config("gpt", "tiny", ["vocab=300", *STILL])
     n, width, layers = 64, config.width, config.layers
     weights = layers * 12 * width * width + config.vocab * width
@@ -86,7 +86,7 @@ def test_a_gpt_costs_what_the_formula_says():
     assert trained.operations("forward", "loss", "backward") == 2 * (2 * n) * (3 * weights + 3.5 * maps)
 
 
-def test_what_attention_maps_would_hold():
+def test_attention_map_entries():
     config = resolve_config("transformer", "tiny", [])
     found = forward_pass(config, InputShape(batch=3, source=17, target=13), ExecutionPlan()).maps
     each = 3 * config.heads
@@ -115,8 +115,8 @@ def test_views_move_nothing_and_products_move_their_operands():
     }
 
 
-def test_experts_cost_what_a_token_uses_and_weigh_what_all_hold():
-    """Two of eight experts of half the width: the products of the dense model, and a router's."""
+def test_moe_compute_counts_active_experts_and_memory_counts_all():
+    """Two of eight experts of half the width: the operations of the dense model plus the router's."""
     shape, settings = InputShape(batch=2, length=32), ["vocab=300", "layers=6", "bias=false"]
     dense = estimate(Scenario(resolve_config("gpt", "tiny", [*settings, "ffn=256", "feedforward=swiglu"]), shape))
     mixture = estimate(

@@ -1,4 +1,4 @@
-"""docs/scaling.md says what its commands say."""
+"""docs/scaling.md shows the output of its commands."""
 
 import importlib.util
 import re
@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)}
-SHORT = {"# Scaling", "Three plans", "What the numbers rest on", "What was not measured"}
+SHORT = {"# Scaling", "Three plans", "Assumptions", "Not measured"}
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def script():
 @pytest.mark.parametrize(
     "section", [pytest.param(s, marks=() if s in SHORT else pytest.mark.long, id=s) for s in SECTIONS]
 )
-def test_a_section_is_what_its_commands_say(script, section):
+def test_page_section_equals_command_output(script, section):
     assert script.refresh_page(SECTIONS[section]) == SECTIONS[section], "python docs/make_scaling.py writes it anew"
 
 
-def test_the_measurements_are_those_of_the_record(script):
+def test_page_table_equals_the_results_file(script):
     (found,) = [t for t in re.findall(r"(?:^\|[^\n]*\|\n)+", PAGE, re.M) if t.startswith("| model | rows ")]
     assert script._table(found, []) == found
     ratios = [float(row.split("|")[6]) for row in found.splitlines()[2:]]
@@ -36,7 +36,7 @@ def test_the_measurements_are_those_of_the_record(script):
 
 
 @pytest.mark.long
-def test_the_record_holds_what_is_imagined_today(script, monkeypatch):
+def test_results_file_equals_current_estimates(script, monkeypatch):
     import json
     from dataclasses import replace
 
@@ -48,13 +48,13 @@ def test_the_record_holds_what_is_imagined_today(script, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     record = json.loads(script.MEASURED.read_text(encoding="utf-8"))["cases"]
-    for case, (word, settings, shape, way) in zip(record, module.CASES["cpu"], strict=True):
-        found = training_step(resolve_config(*parse_model_name(word), settings), shape, replace(way, is_cpu=True))
+    for case, (word, settings, shape, plan) in zip(record, module.CASES["cpu"], strict=True):
+        found = training_step(resolve_config(*parse_model_name(word), settings), shape, replace(plan, is_cpu=True))
         held = 4 * found.total + found.buffers + found.state + sum(found.peak.values())
         assert held / 2**20 == pytest.approx(case["contenders"]["estimated"]["memory_mib"], rel=1e-3)
 
 
-def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(script):
+def test_plans_fit_and_have_the_stated_parameters(script):
     import json
 
     commands = re.findall(r"^\$ (regard cost .*)$", SECTIONS["Three plans"], re.M)[:3]
@@ -65,16 +65,16 @@ def test_every_plan_fits_its_devices_and_has_the_parameters_it_is_named_after(sc
         assert found["run"]["items"] == 20 * found["parameters"]
 
 
-def test_the_shares_on_the_page_are_those_that_are_used():
+def test_page_states_the_efficiencies_used():
     from regard.cost.devices import EXPECTED
 
-    words = SECTIONS["What the numbers rest on"]
-    for said in (
-        f"{EXPECTED.matmul:.0%}".replace("%", " %") + " of the maker's peak",
+    section = SECTIONS["Assumptions"]
+    for text in (
+        f"{EXPECTED.matmul:.0%}".replace("%", " %") + " of the data sheet's peak",
         f"{EXPECTED.attention:.0%}".replace("%", " %") + " of the peak",
         f"{EXPECTED.bandwidth:.0%}".replace("%", " %") + " of its bandwidth",
         f"{EXPECTED.launch * 1e6:.0f} µs",
-        f"{EXPECTED.link:.0%}".replace("%", " %") + f"; {EXPECTED.latency * 1e6:.0f} µs a step",
-        f"behind {EXPECTED.overlap:.0%}".replace("%", " %"),
+        f"{EXPECTED.link:.0%}".replace("%", " %") + f"; {EXPECTED.latency * 1e6:.0f} µs per step",
+        f"overlaps with {EXPECTED.overlap:.0%}".replace("%", " %"),
     ):
-        assert said in words, said
+        assert text in section, text

@@ -1,4 +1,4 @@
-"""Tensor parallelism: the cut is the one that training makes, and the parts add up to the whole."""
+"""Tensor parallelism: slices equal those of training, and sum to the full model."""
 
 import pytest
 import torch
@@ -15,43 +15,43 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_cut_is_the_one_that_training_makes(name, monkeypatch):
+def test_slices_equal_those_of_training(name, monkeypatch):
     from torch.distributed.tensor.parallel import ColwiseParallel
 
     from regard.training.parallel import parallelize
 
-    made = {}
+    applied = {}
 
     class World:
         tensor_parallel, mesh = 2, {"tensor": None}
 
-    monkeypatch.setattr(parallelize, "parallelize_module", lambda model, mesh, plan: made.update(plan))
+    monkeypatch.setattr(parallelize, "parallelize_module", lambda model, mesh, plan: applied.update(plan))
     model = build(resolve_config(name, None, MODELS[name]))
     parallelize.apply_tensor_parallel(model, World)
-    theirs = {part: "columns" if isinstance(how, ColwiseParallel) else "rows" for part, how in made.items()}
-    assert tensor_parallel.slicing_plan(model, 2) == theirs
+    expected = {part: "columns" if isinstance(how, ColwiseParallel) else "rows" for part, how in applied.items()}
+    assert tensor_parallel.slicing_plan(model, 2) == expected
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_parts_of_cut_matrices_add_up(name):
+def test_slices_sum_to_the_full_model(name):
     config, shape = resolve_config(name, None, MODELS[name]), InputShape(batch=2, length=16)
-    whole, part = (
+    full, part = (
         training_step(config, shape, ExecutionPlan()),
         training_step(config, shape, ExecutionPlan(tensor_parallel=2)),
     )
-    assert part.whole == whole.total
-    inside = [p for p in whole.parameters if ".blocks." in p and not p.endswith("norms")]
-    for name_ in whole.parameters:
+    assert part.unsliced_parameters == full.total
+    inside = [p for p in full.parameters if ".blocks." in p and not p.endswith("norms")]
+    for name_ in full.parameters:
         if name_ not in inside:
-            assert part.parameters[name_] == whole.parameters[name_]  # on every device
-    biases = sum(whole.parameters[p] for p in inside) - 2 * sum(part.parameters[p] for p in inside)
-    assert -biases < 0.02 * whole.total  # those of the rows are on every device
+            assert part.parameters[name_] == full.parameters[name_]  # on every device
+    biases = sum(full.parameters[p] for p in inside) - 2 * sum(part.parameters[p] for p in inside)
+    assert -biases < 0.02 * full.total  # those of the rows are on every device
     for name_ in inside:
-        assert part.work[name_] * 2 == whole.work[name_]
-    assert {k: 2 * v for k, v in part.maps.items()} == whole.maps
+        assert part.work[name_] * 2 == full.work[name_]
+    assert {k: 2 * v for k, v in part.maps.items()} == full.maps
 
 
-def test_what_is_summed_is_what_leaves_rows_and_enters_columns():
+def test_all_reduce_bytes():
     config, shape = resolve_config("gpt", None, MODELS["gpt"]), InputShape(batch=2, length=16)
     notes = training_step(config, shape, ExecutionPlan("float32", tensor_parallel=2)).notes
     stream = 2 * 16 * 64 * 4  # bytes of the residual path
@@ -61,27 +61,27 @@ def test_what_is_summed_is_what_leaves_rows_and_enters_columns():
     assert half["sums forward"] == notes["sums forward"] / 2
 
 
-def test_a_cut_device_computes_what_its_share_of_heads_computes():
-    """With the matching slices of the weights, the two parts of a block's feed-forward sum to the whole."""
+def test_sliced_feedforward_outputs_sum_to_the_full_output():
+    """With matching slices of the weights, the outputs of two sliced feed-forward blocks sum to the full output."""
     torch.manual_seed(0)
     from regard.blocks.feedforward import ReluFeedForward
 
-    whole = ReluFeedForward(8, 12)
+    full = ReluFeedForward(8, 12)
     parts = []
     for rank in range(2):
         part = ReluFeedForward(8, 12)
         slicing_ = slice(6 * rank, 6 * rank + 6)
         holder = torch.nn.ModuleDict({"feed": part})
         tensor_parallel.slice_matrices(holder, 2)
-        part.up.load_state_dict({"weight": whole.up.weight[slicing_], "bias": whole.up.bias[slicing_]})
-        part.down.load_state_dict({"weight": whole.down.weight[:, slicing_], "bias": whole.down.bias / 2})
+        part.up.load_state_dict({"weight": full.up.weight[slicing_], "bias": full.up.bias[slicing_]})
+        part.down.load_state_dict({"weight": full.down.weight[:, slicing_], "bias": full.down.bias / 2})
         parts.append(part)
     x = torch.randn(3, 8)
-    assert torch.allclose(parts[0](x) + parts[1](x), whole(x), atol=1e-6)
+    assert torch.allclose(parts[0](x) + parts[1](x), full(x), atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "ranks", "error", "said"),
+    ("name", "settings", "ranks", "error", "message"),
     [
         ("gpt", ["heads=4", "width=64"], 3, BadInput, "does not divide the 4"),
         ("transformer", ["ffn=10", "width=64", "heads=4"], 4, BadInput, "does not divide the 10 units"),
@@ -90,6 +90,6 @@ def test_a_cut_device_computes_what_its_share_of_heads_computes():
         ("rnnsearch", [], 2, Unsupported, "no heads"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(name, settings, ranks, error, said):
-    with fake_tensors(), pytest.raises(error, match=said):
+def test_unsliceable_model_is_refused(name, settings, ranks, error, message):
+    with fake_tensors(), pytest.raises(error, match=message):
         tensor_parallel.slicing_plan(build(resolve_config(name, "tiny", settings)), ranks)

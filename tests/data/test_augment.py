@@ -16,7 +16,7 @@ from regard.data.augment.mixup import Mixup, sample_beta
 from regard.data.augment.random_crop import RandomCrop
 from regard.data.augment.random_erasing import RandomErasing
 from regard.data.augment.random_resized_crop import RandomResizedCrop
-from regard.data.augment.sampling import box_mask, draw_seed, random_boxes
+from regard.data.augment.sampling import box_mask, random_boxes
 from regard.data.augment.warp import affine_matrices, warp_images
 
 
@@ -36,7 +36,7 @@ def pictures(b=7, c=3, y=19, x=23, seed=0):
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 @pytest.mark.parametrize("shape", [(7, 3, 19, 23), (1, 3, 9, 9), (5, 1, 28, 28), (3, 3, 1, 1), (2, 1, 2, 5)])
-def test_bytes_of_a_shape_become_bytes_of_that_shape_and_the_input_is_left_alone(name, shape):
+def test_augmentation_keeps_shape_dtype_and_input(name, shape):
     before = pictures(*shape)
     params = before.clone()
     after = build_part(AUGMENTATIONS, name, "augmentation")(params, dice())
@@ -46,7 +46,7 @@ def test_bytes_of_a_shape_become_bytes_of_that_shape_and_the_input_is_left_alone
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_the_same_generator_gives_the_same_images_and_another_one_others(name):
+def test_augmentation_depends_on_the_generator_alone(name):
     augment, images = build_part(AUGMENTATIONS, name, "augmentation"), pictures(40)
     one, again, other = (augment(images, dice(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again)
@@ -54,7 +54,7 @@ def test_the_same_generator_gives_the_same_images_and_another_one_others(name):
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_the_global_random_state_is_left_alone(name):
+def test_global_random_state_is_unchanged(name):
     before = torch.get_rng_state()
     build_part(AUGMENTATIONS, name, "augmentation")(pictures(), dice())
     assert torch.equal(before, torch.get_rng_state())
@@ -69,13 +69,6 @@ def test_each_image_is_augmented_independently(name):
         assert len(after.flatten(1).unique(dim=0)) > 8
 
 
-def test_draw_seed_takes_one_number_from_the_generator():
-    rng, twin = dice(3), dice(3)
-    seed = draw_seed(rng)
-    assert int(torch.randint(2**62, (), generator=twin)) == seed == draw_seed(dice(3))
-    assert torch.equal(rng.get_state(), twin.get_state())
-
-
 def test_an_unknown_augmentation_offers_the_nearest():
     with pytest.raises(RegardError, match="did you mean 'randaugment'"):
         build_part(AUGMENTATIONS, "randaugmnet", "augmentation")
@@ -84,7 +77,7 @@ def test_an_unknown_augmentation_offers_the_nearest():
 # -- single ones -------------------------------------------------------------------------------------------------------
 
 
-def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
+def test_flip_mirrors_about_half_of_the_images():
     images = pictures(400)
     after = Flip()(images, dice())
     mirrored = (after == images.flip(-1)).flatten(1).all(1)
@@ -94,24 +87,24 @@ def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
-def test_a_crop_is_a_piece_of_the_padded_image_and_every_piece_comes_up(mode):
+def test_crop_is_a_window_of_the_padded_image(mode):
     p, image = 2, pictures(1, 3, 7, 5)
-    many = RandomCrop(p, mode)(image.expand(600, -1, -1, -1), dice())
+    count = RandomCrop(p, mode)(image.expand(600, -1, -1, -1), dice())
     wide = torch.nn.functional.pad(image.float(), (p, p, p, p), mode=mode).byte()[0]
     pieces = [wide[:, i : i + 7, j : j + 5] for i in range(2 * p + 1) for j in range(2 * p + 1)]
-    found = [sum(torch.equal(one, piece) for one in many) for piece in pieces]
+    found = [sum(torch.equal(one, piece) for one in count) for piece in pieces]
     assert sum(found) == 600
     assert min(found) > 0
 
 
-def test_a_crop_without_padding_and_an_identity_warp_change_no_byte():
+def test_crop_without_padding_and_identity_warp_change_nothing():
     images = pictures()
     assert torch.equal(RandomCrop(0)(images, dice()), images)
     one = torch.ones(len(images))
     assert torch.equal(warp_images(images, affine_matrices(one, 0.0, 0.0, 0.0, 1.0, 0.0)), images)
 
 
-def test_a_warp_by_whole_pixels_moves_them_and_fills_with_grey():
+def test_warp_by_whole_pixels_shifts_and_fills_with_grey():
     images = pictures()
     moved = warp_images(images, affine_matrices(torch.ones(7), 0.0, 3.0, 0.0, 1.0, -2.0))
     assert torch.equal(moved[:, :, 2:, :-3], images[:, :, :-2, 3:])
@@ -119,7 +112,7 @@ def test_a_warp_by_whole_pixels_moves_them_and_fills_with_grey():
     assert (moved[:, :, :, -3:] == 128).all()
 
 
-def test_a_resized_crop_shows_a_piece_of_the_area_it_was_asked_for():
+def test_resized_crop_has_the_requested_area():
     ramp = torch.arange(0, 200, 2).byte()
     across = ramp.expand(300, 1, 100, 100)
     down = ramp[:, None].expand(300, 1, 100, 100)
@@ -132,7 +125,7 @@ def test_a_resized_crop_shows_a_piece_of_the_area_it_was_asked_for():
     assert 0.33 < float(area.mean()) < 0.41
 
 
-def test_erasing_touches_the_share_of_images_and_the_areas_it_should():
+def test_erasing_probability_and_area():
     images = torch.full((600, 3, 31, 37), 7, dtype=torch.uint8)
     gone = (RandomErasing(0.25)(images, dice()) != 7).any(1)
     touched = gone.flatten(1).any(1)
@@ -143,7 +136,7 @@ def test_erasing_touches_the_share_of_images_and_the_areas_it_should():
     assert float((rows * columns - gone[touched].sum((1, 2))).abs().max() / (31 * 37)) < 0.01  # a rectangle, all of it
 
 
-def test_boxes_lie_inside_and_have_the_size_asked_for():
+def test_boxes_are_inside_and_have_the_requested_size():
     tall, wide = torch.rand(200, generator=dice()) * 20, torch.rand(200, generator=dice(1)) * 40
     box = random_boxes(tall, wide, 13, 17, dice(2))
     mask = box_mask(box, 13, 17)
@@ -161,7 +154,7 @@ def test_beta_variables_have_their_mean_and_spread():
 
 
 @pytest.mark.parametrize("name", MIX_METHODS)
-def test_labels_are_mixed_in_the_parts_of_the_pixels(name):
+def test_labels_are_mixed_like_pixels(name):
     """Image k is all k, so that its mean shows how much of which image is in it."""
     b = 60
     values = torch.arange(b, dtype=torch.float64)[:, None, None, None].expand(b, 1, 9, 11)
@@ -172,20 +165,20 @@ def test_labels_are_mixed_in_the_parts_of_the_pixels(name):
     assert float(labels.diagonal().min()) < 0.4
 
 
-def test_cutmix_keeps_whole_pixels_and_mixup_the_same_share_of_all():
+def test_cutmix_and_mixup_pixels():
     cut, mixed = (kind(1.0)(50, 8, 12, dice()) for kind in (CutMix, Mixup))
     assert set(cut.unique().tolist()) == {0.0, 1.0}
     assert float(mixed.std((1, 2, 3)).max()) < 1e-6
 
 
-def test_with_both_a_coin_decides_and_with_none_nothing_is_changed():
+def test_cutmix_or_mixup_is_chosen_at_random():
     values, targets = torch.randn(80, 3, 6, 6), torch.eye(80)
     same = mix_batch(values, targets, [], dice())
     assert same[0] is values
     marked = torch.ones(80, 1, 6, 6) * torch.tensor([-1.0, 1.0]).repeat(40)[:, None, None, None]
     mixed, _ = mix_batch(marked, targets, [Mixup(1.0), CutMix(1.0)], dice())
-    whole = mixed.abs().flatten(1).eq(1).all(1)  # cut, or met one of its own sign
-    assert 30 < int(whole.sum()) < 75
+    full = mixed.abs().flatten(1).eq(1).all(1)  # cut, or met one of its own sign
+    assert 30 < int(full.sum()) < 75
 
 
 # -- beside torchvision ------------------------------------------------------------------------------------------------
@@ -201,7 +194,7 @@ def off(a, b):
 
 
 @pytest.mark.parametrize("c", [1, 3])
-def test_tables_are_torchvisions_operations_to_the_byte(reference, c):
+def test_lookup_tables_equal_torchvision(reference, c):
     images = pictures(6, c)
     lines = {
         "autocontrast": (lookup_tables.autocontrast(images), reference.autocontrast),
@@ -215,7 +208,7 @@ def test_tables_are_torchvisions_operations_to_the_byte(reference, c):
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.7, 1.0, 1.9])
-def test_factors_are_torchvisions_within_a_byte(reference, factor):
+def test_color_factors_equal_torchvision_within_a_byte(reference, factor):
     images, f = pictures(6), torch.full((6,), factor)
     assert (
         off(
@@ -252,7 +245,7 @@ def test_rotated_hue_equals_torchvision_within_a_byte(reference, by):
         ("translate_y", {"translate": [0, -0.36 * 25]}),
     ],
 )
-def test_warps_are_torchvisions_at_the_strength_they_say(reference, name, arguments):
+def test_warps_equal_torchvision(reference, name, arguments):
     images = pictures(4, 3, 25, 40)
     which = torch.full((4,), operations.OPERATIONS.index(name))
     actual = operations.apply_operations(images, which, torch.full((4,), 8.0), torch.ones(4))
@@ -267,7 +260,7 @@ def test_warps_are_torchvisions_at_the_strength_they_say(reference, name, argume
 # -- RandAugment -------------------------------------------------------------------------------------------------------
 
 
-def test_an_image_without_an_operation_keeps_its_bytes_whatever_the_others_get():
+def test_image_without_an_operation_is_unchanged():
     images = pictures(len(operations.OPERATIONS) + 1) // 2 + 40
     which = torch.arange(-1, len(operations.OPERATIONS))
     after = operations.apply_operations(
@@ -282,10 +275,10 @@ def test_an_image_does_not_depend_on_its_batch():
     images = pictures(len(operations.OPERATIONS))
     which = torch.arange(len(operations.OPERATIONS))
     strength, sign = torch.linspace(1, 9, len(which)), torch.ones(len(which))
-    whole = operations.apply_operations(images, which, strength, sign)
+    full = operations.apply_operations(images, which, strength, sign)
     for n in range(len(which)):
         alone = operations.apply_operations(images[n : n + 1], which[n : n + 1], strength[n : n + 1], sign[n : n + 1])
-        assert torch.equal(alone[0], whole[n]), operations.OPERATIONS[n]
+        assert torch.equal(alone[0], full[n]), operations.OPERATIONS[n]
 
 
 def test_strength_zero_changes_nothing():
@@ -297,7 +290,7 @@ def test_strength_zero_changes_nothing():
             assert torch.equal(after[n], images[n]), name
 
 
-def test_arguments_that_make_no_sense_are_one_line():
+def test_invalid_arguments_are_refused_in_one_line():
     for make_it in (
         lambda: RandomResizedCrop(0.5, 0.2),
         lambda: RandomCrop(padding_mode="wrap"),
@@ -324,12 +317,12 @@ def test_arguments_that_make_no_sense_are_one_line():
         ("random_resized_crop(ratio=0)", "ratio of augmentation 'random_resized_crop' must be above 0, got 0.0"),
     ],
 )
-def test_what_makes_no_augmentation_is_named(spec, message):
+def test_invalid_augmentation_is_named(spec, message):
     with pytest.raises(RegardError, match=message):
         build_part(AUGMENTATIONS, spec, "augmentation")
 
 
-def test_an_image_is_not_moved_out_of_sight():
+def test_translation_is_limited():
     RandomCrop(padding=31).fits(32, 40)
     with pytest.raises(
         BadInput, match=r"crop\(padding=500\): images of 32 x 40 could be shifted out of sight; give at most 31"

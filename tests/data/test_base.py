@@ -31,7 +31,7 @@ class Numbers(Dataset):
         return TensorSplit(Batch(numbers, numbers % 2), self.batch_size)
 
 
-def test_a_batch_is_moved_cut_and_unpacked():
+def test_batch_to_rows_and_unpacking():
     batch = Batch(torch.arange(5), torch.ones(5))
     numbers, labels = batch
     assert (numbers is batch.numbers, labels is batch.labels) == (True, True)
@@ -51,7 +51,7 @@ def test_a_split_streams_shuffled_batches_and_evaluates_in_order():
     assert split.fingerprint() == Numbers().load("val").fingerprint() != Numbers(size=9).load("train").fingerprint()
 
 
-def test_settings_of_a_quick_run_are_upper_limits():
+def test_quick_settings_are_upper_limits():
     assert Numbers().quick() == Numbers(batch_size=2, kind="few", limit=3)
     assert Numbers(batch_size=1, limit=2).quick() == Numbers(batch_size=1, kind="few", limit=2)
 

@@ -20,13 +20,13 @@ def stream(seed=3, tokens=256):
     return BatchStream(lambda epoch: TokenBatches(s, t, tokens=tokens, seed=seed, epoch=epoch), lambda rows: rows, len)
 
 
-def test_every_row_comes_once_an_epoch():
+def test_epoch_has_every_row_once():
     batches = TokenBatches(*lengths(), tokens=256)
     assert sorted(torch.cat(list(batches)).tolist()) == list(range(500))
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
-def test_no_batch_is_larger_than_asked_and_few_are_much_smaller(multiple):
+def test_batches_are_within_the_token_limit_and_nearly_full(multiple):
     s, t = lengths()
     sizes = []
     for rows in TokenBatches(s, t, tokens=512, multiple=multiple):
@@ -55,29 +55,29 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert order(1, 2) != order(2, 1)
 
 
-def test_batches_leave_the_global_generator_alone():
+def test_batching_does_not_use_the_global_generator():
     before = torch.get_rng_state()
     TokenBatches(*lengths(), tokens=256)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_a_row_longer_than_a_batch_is_an_error_that_says_what_to_do():
+def test_row_longer_than_a_batch_says_what_to_do():
     with pytest.raises(BadInput, match=r"data\.batch_tokens"):
         TokenBatches(torch.tensor([5, 70]), torch.tensor([5, 5]), tokens=64)
 
 
 def test_no_rows_is_an_error():
-    with pytest.raises(BadInput, match="nothing"):
+    with pytest.raises(BadInput, match="no usable sentence pair"):
         TokenBatches(torch.tensor([], dtype=torch.long), torch.tensor([], dtype=torch.long))
 
 
-def test_a_stream_can_be_resumed_anywhere_also_across_epochs():
-    whole = list(itertools.islice(stream().start(StreamPosition()), 150))
-    assert whole[-1].next_position.epoch >= 2  # the law is worth little within one epoch
+def test_stream_can_be_resumed_anywhere():
+    full = list(itertools.islice(stream().start(StreamPosition()), 150))
+    assert full[-1].next_position.epoch >= 2  # the law is worth little within one epoch
     for k in (0, 1, 17, 60, 120):
-        place = whole[k].next_position
+        place = full[k].next_position
         again = list(itertools.islice(stream().start(place), 10))
-        for a, b in zip(whole[k + 1 : k + 11], again, strict=True):
+        for a, b in zip(full[k + 1 : k + 11], again, strict=True):
             assert torch.equal(a.batch, b.batch)
             assert a.next_position == b.next_position
 
@@ -88,21 +88,21 @@ def test_a_position_beyond_the_data_is_refused():
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7, 64])
-def test_shares_together_are_the_batch_whatever_their_number(shares):
-    whole = list(itertools.islice(stream().start(StreamPosition()), 60))
+def test_replicas_together_give_the_batch(shares):
+    full = list(itertools.islice(stream().start(StreamPosition()), 60))
     parts = [list(itertools.islice(stream().start(StreamPosition(), i, shares), 60)) for i in range(shares)]
-    for k, drawn in enumerate(whole):
+    for k, item in enumerate(full):
         own = [part[k] for part in parts]
-        assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(drawn.batch.tolist())
-        assert sum(d.count for d in own) == drawn.count
-        assert {d.next_position for d in own} == {drawn.next_position}
+        assert sorted(row for d in own if d.count for row in d.batch.tolist()) == sorted(item.batch.tolist())
+        assert sum(d.count for d in own) == item.count
+        assert {d.next_position for d in own} == {item.next_position}
 
 
 def test_a_replica_without_rows_gets_the_first_one_and_counts_zero():
     first = next(stream().start(StreamPosition())).batch
-    drawn = next(stream().start(StreamPosition(), 998, 999))
-    assert drawn.count == 0
-    assert drawn.batch.tolist() == first[:1].tolist()
+    item = next(stream().start(StreamPosition(), 998, 999))
+    assert item.count == 0
+    assert item.batch.tolist() == first[:1].tolist()
 
 
 @pytest.mark.parametrize("share", [-1, 2])
@@ -111,9 +111,9 @@ def test_an_invalid_replica_is_refused(share):
         stream().start(StreamPosition(), share, 2)
 
 
-def test_data_without_a_batch_are_an_error_and_not_an_endless_search():
+def test_data_without_a_batch_raises():
     empty = BatchStream(lambda epoch: [], lambda rows: rows, len)
-    with pytest.raises(BadInput, match="nothing"):
+    with pytest.raises(BadInput, match="the data have no batch"):
         next(empty.start(StreamPosition()))
 
 
@@ -140,14 +140,14 @@ def test_the_order_is_the_same_for_any_number_of_workers(workers):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("k", [0, 17, 60])
 def test_a_prefetched_stream_can_be_resumed_anywhere_with_any_number_of_workers(workers, k):
-    whole = list(itertools.islice(stream().start(StreamPosition()), 80))
-    with prefetch(uneven().start(whole[k].next_position, 1, 2), workers=workers) as items:
-        for a, b in zip(whole[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
+    full = list(itertools.islice(stream().start(StreamPosition()), 80))
+    with prefetch(uneven().start(full[k].next_position, 1, 2), workers=workers) as items:
+        for a, b in zip(full[k + 1 : k + 13], itertools.islice(items, 12), strict=True):
             assert torch.equal(a.batch[1::2], b.batch)
             assert a.next_position == b.next_position
 
 
-def test_workers_make_batches_side_by_side():
+def test_workers_run_in_parallel():
     together = threading.Barrier(3)  # none of the three gets on before all are there
 
     def collate(rows):
@@ -162,7 +162,7 @@ def test_workers_make_batches_side_by_side():
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_an_error_of_a_worker_is_raised_in_its_place_and_again(workers):
+def test_worker_error_is_raised_in_order_and_again(workers):
     def collate(rows):
         if torch.equal(rows, bad):
             raise BadInput("the shard is gone")
@@ -179,7 +179,7 @@ def test_an_error_of_a_worker_is_raised_in_its_place_and_again(workers):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_leaving_early_ends_all_workers(workers):
+def test_exit_ends_all_workers(workers):
     running = set(threading.enumerate())
     with prefetch(uneven().start(StreamPosition()), ahead=2, workers=workers) as items:
         next(items)
@@ -226,7 +226,7 @@ def test_an_error_in_the_thread_is_raised_by_next():
             next(items)
 
 
-def test_rows_come_so_many_at_a_time_each_once():
+def test_row_batches_have_every_row_once():
     order = RowBatches(100, 8, key=3)
     rows = torch.cat([order[i] for i in range(len(order))])
     assert len(order) == 12
@@ -240,7 +240,7 @@ def test_rows_come_so_many_at_a_time_each_once():
         RowBatches(5, 0, key=3)
 
 
-def test_rows_alike_in_length_meet_each_once_and_with_others_in_every_epoch():
+def test_length_bucketed_batches():
     long = lengths(2000)[0]
     order, other = LengthBucketedBatches(long, 8, key=3), LengthBucketedBatches(long, 8, key=4)
     rows = [order[i] for i in range(len(order))]

@@ -63,14 +63,14 @@ def test_a_damaged_shard_gives_status_1_and_a_line_that_names_it(message, text, 
     assert len(err.splitlines()) == 1
 
 
-def test_no_document_in_val_is_said_with_what_to_do(message, text, tmp_path):
+def test_empty_val_split_says_what_to_do(message, text, tmp_path):
     status, _, err = message("data", "pack", text, "--out", tmp_path / "out", "--tokens", "bytes(300)")
     assert status == 0
     assert "no document fell into val" in err
     assert "--documents paragraph" in err
 
 
-def test_files_left_out_are_named_and_counted(message, tmp_path, text):
+def test_skipped_files_are_named_and_counted(message, tmp_path, text):
     for i in range(13):
         (tmp_path / f"bad{i:02d}.txt").write_bytes(b"\xff\xff")
     status, _, err = message(
@@ -81,7 +81,7 @@ def test_files_left_out_are_named_and_counted(message, tmp_path, text):
     assert "left out 13 files in all" in err
 
 
-def test_what_goes_wrong_is_one_line(message, text, tmp_path):
+def test_errors_are_one_line(message, text, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
     cases = [

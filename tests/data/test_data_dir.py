@@ -19,7 +19,7 @@ from regard.data.text.text_file import TextFile
 PACKAGE = Path(data_dir.__file__).parents[1]
 
 
-def test_what_was_read_is_kept_and_another_home_is_another_dataset(tmp_path, monkeypatch):
+def test_reader_cache_depends_on_the_data_dir(tmp_path, monkeypatch):
     for place in ("one", "two"):
         (tmp_path / place / "words").mkdir(parents=True)
         (tmp_path / place / "words" / "all.txt").write_text(place)
@@ -31,10 +31,10 @@ def test_what_was_read_is_kept_and_another_home_is_another_dataset(tmp_path, mon
         times.append(name)
         return (data_dir.find_dataset(name) / "all.txt").read_text()
 
-    for place, many in (("one", 1), ("one", 1), ("two", 2), ("one", 2)):
+    for place, count in (("one", 1), ("one", 1), ("two", 2), ("one", 2)):
         monkeypatch.setenv("REGARD_DATA", str(tmp_path / place))
         assert read("words") == place
-        assert len(times) == many
+        assert len(times) == count
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="REGARD_DATA"):
         read("words")
@@ -52,7 +52,7 @@ def two(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_folder_where_one_stands_is_taken_before_one_among_the_datasets(two, caplog):
+def test_local_folder_wins_over_an_unknown_dataset(two, caplog):
     for _ in range(2):
         assert data_dir.find_dataset("photos").resolve() == two / "here" / "photos"
     (line,) = caplog.messages  # said once
@@ -60,7 +60,7 @@ def test_a_folder_where_one_stands_is_taken_before_one_among_the_datasets(two, c
     assert data_dir.find_dataset("./photos").resolve() == two / "here" / "photos"
 
 
-def test_a_known_name_is_the_dataset_and_says_so_where_a_folder_here_has_it_too(two, caplog):
+def test_known_dataset_wins_over_a_local_folder_with_a_warning(two, caplog):
     assert data_dir.find_dataset("cifar10") == two / "data" / "cifar10"
     (line,) = caplog.messages
     assert str(two / "data" / "cifar10") in line
@@ -76,7 +76,7 @@ def test_no_warning_with_one_folder(two, caplog, monkeypatch):
     assert not caplog.messages
 
 
-def test_names_are_those_the_readers_ask_for():
+def test_known_datasets_are_those_that_readers_use():
     requested = {
         *image_dataset.IMAGE_DATASETS,
         *(folder for folder, *_ in corpora._CORPORA.values()),

@@ -13,7 +13,7 @@ def holds(tokens, phrase):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("beams", [1, 3, 5])
-def test_without_phrases_it_is_beam_search(seed, beams):
+def test_constrained_search_without_phrases_equals_beam_search(seed, beams):
     model, (source, lengths) = tiny(seed), ragged(5, seed=seed)
     free = beam_search(model, source, lengths, beam_size=beams, num_candidates=beams, max_length=lengths + 4)
     same = constrained_beam_search(
@@ -22,7 +22,7 @@ def test_without_phrases_it_is_beam_search(seed, beams):
     assert [[h.tokens for h in one] for one in same] == [[h.tokens for h in one] for one in free]
 
 
-def test_finished_outputs_hold_every_phrase():
+def test_finished_outputs_contain_every_phrase():
     model, (source, lengths) = tiny(1), ragged(5)
     phrases = [[[5, 6]], [[7], [3, 4, 5]], [], [[9, 9]], [[8]]]
     found = constrained_beam_search(
@@ -47,7 +47,7 @@ def test_batched_search_equals_single_searches():
         assert [h.tokens for h in batch[row]] == [h.tokens for h in single]
 
 
-def test_progress_starts_again_when_a_phrase_is_broken_off():
+def test_interrupted_phrase_starts_again():
     phrases = [[5, 6, 7], [8]]
     progress = ConstraintProgress()
     for word, count in [(5, 1), (6, 2), (9, 0), (5, 1), (6, 2), (7, 3), (8, 4)]:
@@ -57,7 +57,7 @@ def test_progress_starts_again_when_a_phrase_is_broken_off():
     assert ConstraintProgress(frozenset(), 0, 1).after(8, phrases).met == {1}
 
 
-def test_scores_are_the_models_own():
+def test_scores_equal_model_log_probabilities():
     model, (source, lengths) = tiny(3), ragged(1)
     (found,) = constrained_beam_search(model, source, lengths, phrases=[[[5, 6]]], beam_size=6, max_length=12)
     tokens = found[0].tokens

@@ -18,7 +18,7 @@ def frames(t, v, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_wide_beam_finds_every_text_with_its_probability(seed):
+def test_wide_beam_finds_every_text_with_its_probability(seed):
     logp = frames(5, 3, seed)
     ways = enumerated(logp, 2)
     expected = {text: float(torch.stack([s for s, _ in some]).logsumexp(0)) for text, some in ways.items()}
@@ -37,7 +37,7 @@ def test_the_most_likely_text_is_not_always_the_most_likely_alignment():
     assert math.exp(ctc_beam_search(logp, 1, 4)[0].score) == pytest.approx(0.64)
 
 
-def test_the_blank_may_have_any_number():
+def test_blank_may_have_any_id():
     logp = frames(5, 4, 7)
     for blank in (0, 2):
         found = {
@@ -50,7 +50,7 @@ def test_the_blank_may_have_any_number():
             assert float(loss) == pytest.approx(-score, abs=1e-9)
 
 
-def test_greedy_reads_each_recording_within_its_length():
+def test_greedy_ignores_padding_frames():
     ways = [[1, 1, 2, 0, 0, 2, 0], [0, 2, 2, 1, 9, 9, 9]]
     logp = torch.full((2, 7, 3), -5.0)
     for row, way in enumerate(ways):
@@ -61,7 +61,7 @@ def test_greedy_reads_each_recording_within_its_length():
     assert found[1].score == pytest.approx(-0.4)
 
 
-def test_a_language_model_scores_prefixes_as_they_grow():
+def test_language_model_scores_growing_prefixes():
     logp = frames(5, 3, 11)
     table = {(): (0.7, 0.2, 0.1), (0,): (0.1, 0.8, 0.1), (1,): (0.5, 0.1, 0.4)}
     judge = lambda prefix: [math.log(p) for p in table.get(prefix[-1:], (1 / 3,) * 3)]  # noqa: E731

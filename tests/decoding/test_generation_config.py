@@ -29,13 +29,13 @@ from regard.tasks.text.translation import Translator
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_one_clear_line(options, message):
+def test_invalid_generation_config_is_refused(options, message):
     with pytest.raises(BadInput, match=message) as caught:
         GenerationConfig(**options)
     assert "\n" not in str(caught.value)
 
 
-def test_sampling_is_asked_for_and_temperature_0_is_greedy():
+def test_temperature_0_is_greedy():
     assert not GenerationConfig(temperature=0.5).is_random
     assert GenerationConfig(sample=True).is_random
     assert GenerationConfig(sample=True, num_candidates=9).num_candidates == 9
@@ -53,7 +53,7 @@ def test_a_language_model_samples_unless_it_searches():
         ContinuationConfig(beam_size=2, top_k=3)
 
 
-def test_all_text_predictors_share_it_and_refuse_with_a_reason():
+def test_text_predictors_share_generation_config():
     for cls in (Translator, TextToTextGenerator, Pronouncer, TextGenerator):
         assert issubclass(cls.options, GenerationConfig)
     for cls, options in (
@@ -64,3 +64,28 @@ def test_all_text_predictors_share_it_and_refuse_with_a_reason():
         (name,) = options
         with pytest.raises(Unsupported, match=f"{name} is for models that"):
             cls.make_options(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": 3}, r"beam_size must be a multiple of groups \(3\), got 4"),
+        ({"top_k": 5}, "top_k is for sampling; add `sample`, or leave it out"),
+        ({"seed": 0}, "seed is for sampling"),
+        ({"diversity": 0.5}, "diversity needs `groups` of beams; leave it out"),
+        ({"beam_size": 1, "length_penalty": 1.0}, "length_penalty needs beam search"),
+        ({"sample": True, "beam_size": 2}, "beam_size is for beam search, not for sampling"),
+        ({"sample": True, "length_penalty": 2.0}, "length_penalty is for beam search, not for sampling"),
+    ],
+    ids=str,
+)
+def test_an_option_that_was_given_and_has_no_effect_is_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        GenerationConfig(**options).refuse_unused(options)
+
+
+def test_options_that_have_an_effect_are_accepted():
+    for options in ({}, {"beam_size": 6, "groups": 3, "diversity": 1.0}, {"sample": True, "top_k": 5, "seed": 1}):
+        GenerationConfig(**options).refuse_unused(options)
+    for options in ({"temperature": 0.5, "seed": 3}, {"beam_size": 3, "length_penalty": 2.0}):
+        ContinuationConfig(**options).refuse_unused(options)

@@ -15,14 +15,14 @@ def test_the_probabilities_after_any_prefix_sum_to_one():
         assert len(judge(prefix)) == 6
 
 
-def test_a_unigram_is_its_formula():
+def test_unigram_equals_its_formula():
     judge = NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=1)
     # nine labels: 3 twice, 4 four times, the end three times; three kinds
     expected = [(count + 3 / 6) / (9 + 3) for count in (0, 0, 3, 2, 4, 0)]
     assert [math.exp(x) for x in judge((3,))] == pytest.approx(expected)
 
 
-def test_a_seen_longer_history_dominates():
+def test_longer_history_dominates():
     judge = NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=2)
     low = NGramLM.of(ROWS, labels=6, bos=1, eos=2, order=1)
     after = [math.exp(x) for x in judge((3,))]  # twice a 4, never another

@@ -50,7 +50,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_what_may_be_drawn_is_what_the_formula_says(way):
+def test_filters_equal_their_formulas(way):
     for seed in range(20):
         logits = 2 * torch.randn(1, 40, generator=torch.Generator().manual_seed(seed))
         p = Sampler(**way).probabilities(logits)[0]
@@ -60,7 +60,7 @@ def test_what_may_be_drawn_is_what_the_formula_says(way):
 
 
 @pytest.mark.parametrize("way", WAYS[:-1], ids=str)
-def test_it_is_what_transformers_would_draw_from(way):
+def test_filters_equal_transformers(way):
     """One filter at a time; with several, transformers applies them in the same order."""
     transformers = pytest.importorskip("transformers")
     kinds = {
@@ -77,25 +77,25 @@ def test_it_is_what_transformers_would_draw_from(way):
     torch.testing.assert_close(ours / ours.sum(-1, keepdim=True), reference.softmax(-1), rtol=1e-4, atol=1e-6)
 
 
-def test_equal_probabilities_at_the_threshold_stay_together():
+def test_ties_at_the_threshold_all_stay():
     assert (Sampler(top_k=1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
     assert (Sampler(top_p=0.1).probabilities(LOGITS) > 0).nonzero()[:, 1].tolist() == [0, 3]
 
 
 @pytest.mark.parametrize("way", [{}, {"temperature": 1.7}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.15}], ids=str)
-def test_tokens_come_as_often_as_they_are_likely(way):
+def test_sample_frequencies_equal_probabilities(way):
     """Chi-square over 8 tokens with a fixed seed: 24.3 is exceeded once in a thousand times."""
-    many = 40_000
-    uniform = uniform_numbers([5], many, 1)[:, 0].T  # 1 many
-    drawn = Sampler(**way)(LOGITS[:, None].expand(1, many, 8), uniform)
+    count = 40_000
+    uniform = uniform_numbers([5], count, 1)[:, 0].T  # 1 many
+    drawn = Sampler(**way)(LOGITS[:, None].expand(1, count, 8), uniform)
     seen = drawn[0].bincount(minlength=8).double()
-    expected = many * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
+    expected = count * torch.tensor(plainly(LOGITS[0], **way), dtype=torch.float64)
     assert torch.equal(seen > 0, expected > 0)
     some = expected > 0
     assert float(((seen - expected)[some] ** 2 / expected[some]).sum()) < 24.3
 
 
-def test_the_largest_number_draws_nothing_that_is_ruled_out():
+def test_largest_uniform_number_never_samples_an_excluded_token():
     p = torch.full((1, 1, 1000), float("-inf"))
     p[..., 3:7] = torch.tensor([0.3, 1e-3, 2.0, 0.1])
     highest = uniform_numbers([0], 1, 1).fill_(1 - 2**-23)[0]
@@ -105,7 +105,7 @@ def test_the_largest_number_draws_nothing_that_is_ruled_out():
 
 
 @pytest.mark.parametrize("penalty", [1.3, 0.7])
-def test_the_penalty_is_transformers(penalty):
+def test_repetition_penalty_equals_transformers(penalty):
     transformers = pytest.importorskip("transformers")
     logits, ids = 3 * torch.randn(5, 60), torch.randint(60, (5, 12))
     reference = transformers.RepetitionPenaltyLogitsProcessor(penalty)(ids, logits.clone())
@@ -130,7 +130,7 @@ class Counter:
         return state
 
 
-def test_the_penalty_knows_the_prompt_and_what_was_written_since():
+def test_repetition_penalty_counts_prompt_and_output():
     prompts = torch.tensor([[3, 1]])
     assert greedy_search(Counter(), prompts, max_length=4)[0].tokens == [1, 1, 1, 1]
     # 1 is said: 3.0 / 2 < 2.9, so 2; then both are, and 3.0 / 2 > 2.9 / 2
@@ -168,25 +168,25 @@ def test_fast_topk_equals_sorting():
     ],
     ids=str,
 )
-def test_settings_without_a_meaning_are_refused(way, message):
+def test_invalid_sampler_settings_are_refused(way, message):
     with pytest.raises(BadInput, match=message):
         Sampler(**way)
 
 
-def test_a_penalty_without_a_meaning_is_refused():
+def test_invalid_repetition_penalty_is_refused():
     with pytest.raises(BadInput, match=r"repetition_penalty must be above 0 .* got 0"):
         greedy_search(Counter(), torch.tensor([[1]]), max_length=2, repetition_penalty=0)
 
 
 @pytest.mark.parametrize("how", [{"top_p": 1e-300}, {"temperature": 1e-300}, {"top_p": 1e-45, "min_p": 1.0}])
-def test_the_smallest_settings_leave_the_likeliest_token(how):
+def test_smallest_settings_leave_the_most_likely_token(how):
     logits = torch.randn(2, 3, 69, dtype=torch.float32)
     uniform = torch.full((2, 3), 1 - 2**-23, dtype=torch.float32)
     assert (Sampler(**how)(logits, uniform) == logits.argmax(-1)).all()
 
 
 @pytest.mark.parametrize("seed", [2**70, -(2**64), 1.5, None])
-def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
+def test_invalid_seed_is_refused(seed):
     for requested in (
         lambda: uniform_numbers([seed], 2, 1),
         lambda: GenerationConfig(seed=seed),
@@ -196,5 +196,5 @@ def test_a_seed_that_no_generator_takes_is_refused_in_one_line(seed):
             requested()
 
 
-def test_seeds_of_64_bits_are_taken():
+def test_64_bit_seeds_are_accepted():
     assert uniform_numbers([-(2**63), 2**63, 2**64 - 1], 2, 1).shape == (2, 3, 1)

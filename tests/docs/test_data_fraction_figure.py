@@ -46,7 +46,7 @@ RUNS = [
 ]
 
 
-def test_a_line_goes_over_the_shares_that_were_measured_and_is_the_mean_of_seeds(drawing, tmp_path, monkeypatch):
+def test_data_fraction_line_is_the_mean_of_seeds(drawing, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(drawing.see, "score_by_length", lambda lines, *_, counts: drawn.append((lines, counts)))
     assert drawing.plot_fractions(RUNS, tmp_path / "x.png") == [tmp_path / "x.png"]
@@ -59,12 +59,12 @@ def test_a_line_goes_over_the_shares_that_were_measured_and_is_the_mean_of_seeds
     assert drawing.plot_fractions(RUNS[:1], tmp_path / "x.png") == []  # a point is no line
 
 
-def test_the_picture_is_drawn_over_gaps(drawing, tmp_path):
+def test_figure_is_drawn_over_gaps(drawing, tmp_path):
     (file,) = drawing.plot_fractions(RUNS, tmp_path / "data-fractions.png")
     assert file.stat().st_size > 3000
 
 
-def test_the_runs_of_the_figure_stand_in_its_table_and_not_among_the_others(section):
+def test_data_fraction_runs_are_only_in_their_table(section):
     page = "\n".join(section.images_section(RUNS, []))
     tables, plot_fractions = page.split("### ViT against ResNet")
     assert "fraction-vit-5" not in tables

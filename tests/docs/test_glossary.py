@@ -38,7 +38,7 @@ def defined_names():
     return found
 
 
-def test_every_name_of_ours_in_the_glossary_exists():
+def test_glossary_names_exist():
     names = our_names()
     assert len(names) > 30
     known = defined_names()

@@ -24,7 +24,7 @@ def quiet(tmp_path, monkeypatch):
     sys.modules.pop("quiet", None)
 
 
-def test_the_file_is_as_short_as_the_page_says(quiet):
+def test_file_length_matches_the_page(quiet):
     body = quiet.split('"""', 2)[2]
     assert len([line for line in body.splitlines() if line.strip()]) <= 25
 
@@ -36,8 +36,8 @@ def test_weights_at_v_equals_forward(quiet, double, n, m, kv_heads):
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_heads_that_stand_alone_can_be_had_alone(quiet, double, kv_heads):
-    contracts.test_heads_that_stand_alone_can_be_had_alone("quiet", kv_heads)
+def test_independent_heads_can_be_computed_alone(quiet, double, kv_heads):
+    contracts.test_independent_heads_can_be_computed_alone("quiet", kv_heads)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -45,10 +45,10 @@ def test_masked_key_has_no_influence(quiet, double, training):
     contracts.test_masked_key_has_no_influence("quiet", training)
 
 
-def test_the_other_contracts(quiet, double, unchecked):
+def test_remaining_contracts(quiet, double, unchecked):
     taken = {
         "test_weights_at_v_equals_forward",
-        "test_heads_that_stand_alone_can_be_had_alone",
+        "test_independent_heads_can_be_computed_alone",
         "test_masked_key_has_no_influence",
     }
     for name in [name for name in dir(contracts) if name.startswith("test_") and name not in taken]:
@@ -62,14 +62,14 @@ def test_steps_equal_one_forward(quiet, double):
     stepping.test_beams_follow_their_ancestors_when_they_are_selected("quiet", False)
 
 
-def test_the_rest_of_the_page_runs_with_it(quiet):
+def test_rest_of_the_page_runs(quiet):
     names = {}
     for block in blocks(PAGE, "python"):
         if block.mark == "after: quiet.py":
             exec(compile("\n" * (block.line - 1) + block.code, str(block), "exec"), names)
 
 
-def test_a_model_with_it_decodes_and_is_saved_by_name(quiet, tmp_path):
+def test_model_with_the_mechanism_decodes_and_is_saved_by_name(quiet, tmp_path):
     import torch
 
     import regard
@@ -84,7 +84,7 @@ def test_a_model_with_it_decodes_and_is_saved_by_name(quiet, tmp_path):
     )
 
 
-def test_the_table_names_every_contract_test():
+def test_table_lists_every_contract_test():
     page = PAGE.read_text(encoding="utf-8")
     rows = page[page.index("| contract |") :].split("\n\n")[0].splitlines()[2:]
     every = [name for name in dir(contracts) if name.startswith("test_")]

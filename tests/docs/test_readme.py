@@ -45,7 +45,7 @@ def rows():
     return {name: [float(number) for number in numbers] for name, numbers in found.items() if numbers}
 
 
-def test_every_row_is_known():
+def test_performance_rows_have_results():
     assert len(rows()) == len(ROWS)
 
 

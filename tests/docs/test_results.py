@@ -61,26 +61,26 @@ def run_folder(place, seed=1, value=39.0, style="moses"):
     return place
 
 
-def test_the_page_is_what_the_script_makes(script):
+def test_page_equals_script_output(script):
     written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert written == script.build_page(), "docs/results.md is not edited by hand: python docs/make_results.py"
 
 
-def test_what_is_not_there_is_said_not_to_be_measured(isolated_script):
-    made = isolated_script.build_page()
-    assert "41.02" in made
-    assert "not measured yet" in made
+def test_missing_result_is_marked_as_not_measured(isolated_script):
+    page = isolated_script.build_page()
+    assert "41.02" in page
+    assert "not measured yet" in page
 
 
-def test_recalled_numbers_are_marked_and_read_ones_are_not(script):
-    made = script.build_page()
-    assert "33.36 †" in made
-    assert "41.02 |" in made
+def test_unverified_published_numbers_are_marked(script):
+    page = script.build_page()
+    assert "33.36 †" in page
+    assert "41.02 |" in page
     for line in json.loads(script.PUBLISHED.read_text(encoding="utf-8")):
         assert line["checked"] != ("memory" in line["where"]), line
 
 
-def test_a_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
+def test_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
     folder = run_folder(tmp_path / "run")
     words = ["add", str(folder), "--name", "multi30k-en-de-tiny-1", "--system", "Transformer tiny"]
     assert isolated_script.main([*words, "--command", "regard train transformer_multi30k --out runs/tiny"]) == 0
@@ -91,17 +91,17 @@ def test_a_run_becomes_a_file_and_a_row(isolated_script, tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
     assert str(tmp_path) not in json.dumps(record)
     assert "private" not in json.dumps(record)
-    made = isolated_script.build_page()
-    assert made == (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| **Transformer tiny**, lower-case tokens | 41.00 |" in made
-    assert "bleu_tokenized|v:1" in made
-    assert "$ regard train transformer_multi30k --out runs/tiny" in made
+    page = isolated_script.build_page()
+    assert page == (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **Transformer tiny**, lower-case tokens | 41.00 |" in page
+    assert "bleu_tokenized|v:1" in page
+    assert "$ regard train transformer_multi30k --out runs/tiny" in page
 
 
-def test_a_lower_case_model_is_not_scored_with_case(isolated_script):
-    for style, wanted in (("moses", {"bleu_tokenized", "bleu_lower"}), ("raw", set(isolated_script.METRICS))):
+def test_lowercase_model_is_scored_without_case(isolated_script):
+    for style, expected in (("moses", {"bleu_tokenized", "bleu_lower"}), ("raw", set(isolated_script.METRICS))):
         found = list(isolated_script.scores(measured(30.0)["results"], style))
-        assert {row["metric"] for row in found} == wanted
+        assert {row["metric"] for row in found} == expected
         assert all(row["signature"] for row in found)
 
 
@@ -110,13 +110,13 @@ def test_seeds_share_a_row_with_mean_and_range(isolated_script, tmp_path):
         folder = run_folder(tmp_path / f"run{seed}", seed, value)
         words = ["add", str(folder), "--name", f"tiny-{seed}", "--system", "tiny", "--command", "regard train"]
         assert isolated_script.main(words) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert made.count("| **tiny**, lower-case tokens | 41.30 (41.00 to 41.60) |") == 2  # two parts
-    assert "| 2,345,678 | 1, 2, 3 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert page.count("| **tiny**, lower-case tokens | 41.30 (41.00 to 41.60) |") == 2  # two parts
+    assert "| 2,345,678 | 1, 2, 3 |" in page
 
 
 @pytest.mark.parametrize("missing", ["recipe.json", "result.json", "evaluation.json"])
-def test_a_folder_that_is_no_finished_run_is_one_line(isolated_script, tmp_path, capsys, missing):
+def test_unfinished_run_is_refused(isolated_script, tmp_path, capsys, missing):
     folder = run_folder(tmp_path / "run")
     (folder / missing).unlink()
     assert isolated_script.main(["add", str(folder), "--name", "x", "--command", "y"]) == 1
@@ -124,7 +124,7 @@ def test_a_folder_that_is_no_finished_run_is_one_line(isolated_script, tmp_path,
     assert not (tmp_path / "results").exists()
 
 
-def test_a_damaged_result_file_is_named_and_the_page_stays(isolated_script, tmp_path, capsys):
+def test_damaged_result_file_is_named_and_the_page_unchanged(isolated_script, tmp_path, capsys):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "bad.json").write_text("{", "utf-8")
     (tmp_path / "results.md").write_text("as it was", "utf-8")
@@ -147,7 +147,7 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
         "contenders": contenders,
         "regard / transformers": {"median": 1.51, "min": 1.4, "max": 1.6},
     }
-    told = {
+    output = {
         "command": "python benchmarks/translate.py",
         "date": "2026-01-01",
         "cpu": "A CPU",
@@ -155,22 +155,22 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
         "versions": {"torch": "2"},
     }
     (speed / "translate-cpu.json").write_text(
-        json.dumps({**told, "rounds": 7, "steal": 0.01, "cases": [case]}), "utf-8"
+        json.dumps({**output, "rounds": 7, "steal": 0.01, "cases": [case]}), "utf-8"
     )
-    memory = {**told, "sentences": 1000, "contenders": {"regard": {"peak_rss_mib": 700.5, "seconds": 10.0}}}
+    memory = {**output, "sentences": 1000, "contenders": {"regard": {"peak_rss_mib": 700.5, "seconds": 10.0}}}
     (speed / "translate-memory.json").write_text(json.dumps(memory), "utf-8")
     (speed / "other.json").write_text(
-        json.dumps({**told, "import": {"seconds": {"median": 0.1, "min": 0.1, "max": 0.2}}}), "utf-8"
+        json.dumps({**output, "import": {"seconds": {"median": 0.1, "min": 0.1, "max": 0.2}}}), "utf-8"
     )
-    made = isolated_script.build_page()
-    assert "### Translation on a CPU\n" in made
-    assert "| 16 | 4 | transformers | 1,234 (1,200 to 1,300) |  | 1.51 (1.4 to 1.6) |" in made
-    assert "| regard | 700.5 | 10 |" in made
-    assert "| import seconds | 0.1 (0.1 to 0.2) |" in made
-    assert "`python benchmarks/translate.py --memory`" not in made  # measured now
+    page = isolated_script.build_page()
+    assert "### Translation on a CPU\n" in page
+    assert "| 16 | 4 | transformers | 1,234 (1,200 to 1,300) |  | 1.51 (1.4 to 1.6) |" in page
+    assert "| regard | 700.5 | 10 |" in page
+    assert "| import seconds | 0.1 (0.1 to 0.2) |" in page
+    assert "`python benchmarks/translate.py --memory`" not in page  # measured now
 
 
-def test_timings_under_names_of_their_own_are_shown_with_their_ratios(isolated_script, tmp_path):
+def test_named_timings_are_shown_with_ratios(isolated_script, tmp_path):
     speed = tmp_path / "speed"
     speed.mkdir()
     one, two = {"median": 1.0, "min": 1.0, "max": 1.0}, {"median": 1.5, "min": 1.25, "max": 1.75}
@@ -180,25 +180,25 @@ def test_timings_under_names_of_their_own_are_shown_with_their_ratios(isolated_s
     }
     record = {"date": "2026-01-01", "decoding": [{"batch": 1, "beam_size": 4, "contenders": contenders}]}
     (speed / "recurrent-cpu.json").write_text(json.dumps(record | {"written": [{"bias": 0.5, "read": 0.9}]}), "utf-8")
-    made = isolated_script.build_page()
-    assert "Decoding:\n\n| batch | beam_size | contender | tokens per second | regard / it | same |" in made
-    assert "| 1 | 4 | regard | 3,000 | 1 (1 to 1) |  |" in made
-    assert "| 1 | 4 | loop |  | 1.5 (1.25 to 1.75) | 1/1 |" in made
-    assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in made
+    page = isolated_script.build_page()
+    assert "Decoding:\n\n| batch | beam_size | contender | tokens per second | regard / it | same |" in page
+    assert "| 1 | 4 | regard | 3,000 | 1 (1 to 1) |  |" in page
+    assert "| 1 | 4 | loop |  | 1.5 (1.25 to 1.75) | 1/1 |" in page
+    assert "Written:\n\n| bias | read |\n| --- | --- |\n| 0.5 | 0.9 |" in page
 
 
-def test_a_machine_that_stands_apart_in_a_record_is_told(isolated_script, tmp_path):
+def test_separate_machine_entry_is_shown(isolated_script, tmp_path):
     speed = tmp_path / "speed"
     speed.mkdir()
     machine = {"date": "2026-01-01", "command": "python benchmarks/reinforce.py", "cpu": "A CPU", "cores": 2}
     (speed / "reinforce.json").write_text(json.dumps({"machine": machine, "mean": 0.5}), "utf-8")
-    made = isolated_script.build_page()
-    assert "$ python benchmarks/reinforce.py\n```\n\n- 2026-01-01, A CPU\n" in made
-    assert "machine cores" not in made
-    assert "| mean | 0.5 |" in made
+    page = isolated_script.build_page()
+    assert "$ python benchmarks/reinforce.py\n```\n\n- 2026-01-01, A CPU\n" in page
+    assert "machine cores" not in page
+    assert "| mean | 0.5 |" in page
 
 
-def test_the_columns_are_the_scores_of_the_score_module(script):
+def test_columns_are_the_scores_of_the_metric_module(script):
     assert set(script.METRICS) == {
         name for name in ("bleu", "bleu_lower", "bleu_tokenized", "chrf") if name in bleu.__doc__
     }
@@ -223,7 +223,7 @@ def seq2seq_run(place, value, seed=1, pair=("de", "en")):
     return place
 
 
-def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere_else(isolated_script, tmp_path):
+def test_seq2seq_run_is_only_in_its_section_with_lengths(isolated_script, tmp_path):
     assert "| GRU, fixed context vector, no attention |  | not measured yet |" in isolated_script.build_page()
     for seed, value in ((1, 39.0), (2, 40.0)):
         folder = seq2seq_run(tmp_path / f"run{seed}", value, seed)
@@ -231,8 +231,8 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
         assert isolated_script.main(words) == 0
     record = json.loads((tmp_path / "results" / "nmt-de-en-seq2seq-1.json").read_text(encoding="utf-8"))
     assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenized": 41.0}
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    section = page[page.index("## Before the Transformer") : page.index("## Runs")]
     heads = "| system | parameters | BLEU | greedy | 1-5 (37) | search | seeds |"  # two sentences say nothing
     assert heads in section
     row = (
@@ -241,21 +241,21 @@ def test_a_run_before_the_transformer_has_its_row_with_lengths_there_and_nowhere
     )
     assert section.count(row) == 1  # of one pair; the other is not measured
     assert section.count("| GRU, fixed context vector, no attention |  | not measured yet |") == 1
-    assert "multi30k DE-EN, test_2016" not in made[: made.index("## Before the Transformer")]
+    assert "multi30k DE-EN, test_2016" not in page[: page.index("## Before the Transformer")]
 
 
-def test_published_lines_of_before_stand_in_that_section_with_how_they_were_counted(script):
-    made = script.build_page()
-    section = made[made.index("## Before the Transformer") : made.index("## Runs")]
+def test_published_seq2seq_numbers_are_in_their_section_with_their_metric(script):
+    page = script.build_page()
+    section = page[page.index("## Before the Transformer") : page.index("## Runs")]
     assert "| GRU, additive attention | 28.3 | greedy; lower-case spaCy tokens" in section
     assert "| RNNsearch-50* | 28.45 | 36.15 |" in section
-    assert "RNNsearch-50*" not in made[: made.index("## Before the Transformer")]
-    assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", made)
+    assert "RNNsearch-50*" not in page[: page.index("## Before the Transformer")]
+    assert re.search(r"\| published: encoder-decoder with attention [ |]*\| 21.7 † \| 5.0 † \|", page)
 
 
-def test_the_lectures_tables_stand_beside_ours_as_the_slides_write_them(script):
-    made = script.build_page()
-    words, images = made[: made.index("## Language")], made[made.index("## Images") : made.index("## Before")]
+def test_lecture_tables_are_shown_as_on_the_slides(script):
+    page = script.build_page()
+    words, images = page[: page.index("## Language")], page[page.index("## Images") : page.index("## Before")]
     assert "| Transformer big | 28.4 | 41.8 |" in words
     assert "| ImageNet | 88.55 ± 0.04 | 87.76 ± 0.03 | 85.30 ± 0.02 | 87.54 ± 0.02 | 88.4/88.5* |" in images
     assert "| TPUv3-core-days | 2.5k | 0.68k | 0.23k | 9.9k | 12.3k |" in images
@@ -264,11 +264,11 @@ def test_the_lectures_tables_stand_beside_ours_as_the_slides_write_them(script):
     slide = [line for line in lines if line.get("section") == "lecture vit"]
     assert len({line["corpus"] for line in slide}) == 8
     for line in slide:  # the number that is kept is the one that is shown
-        number = line["said"].split()[0].split("/")[0]
+        number = line["on_slide"].split()[0].split("/")[0]
         assert line["value"] == pytest.approx(float(number.removesuffix("k")) * (1000 if number.endswith("k") else 1))
 
 
-def test_commands_of_the_table_are_settings_their_recipes_know(script):
+def test_commands_use_settings_of_their_recipes(script):
     from shlex import split
 
     from results_seq2seq import SYSTEMS, train_command
@@ -388,36 +388,36 @@ def language_run(place, task, seed=1, **changes):
     return place
 
 
-def test_every_task_has_a_place_on_the_page():
+def test_every_task_has_a_section():
     assert set(TASKS) <= set(REPORTS) | {"translation", "reinforced_translation"}  # both are translations
 
 
 @pytest.mark.parametrize("task", REPORTS)
-def test_a_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, task):
+def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, task):
     words = ["add", str(language_run(tmp_path / "run", task)), "--name", "one", "--system", "ours", "--command", "x"]
     assert isolated_script.main(words) == 0
     record = json.loads((tmp_path / "results" / "one.json").read_text(encoding="utf-8"))
     assert {(s["metric"], s.get("unit", ""), s["value"]) for s in record["scores"]} == REPORTS[task][2]
     assert str(tmp_path) not in json.dumps(record)
     assert "private" not in json.dumps(record)
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert f"### {record['corpus']}, test" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert f"### {record['corpus']}, test" in page
     section = "## Images" if task in ("image_classification", "distillation") else "## Language"
-    assert "| **ours** |" in made[made.index(section) : made.index("## Runs")]
-    assert "### one\n" in made[made.index("## Runs") :]
+    assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
+    assert "### one\n" in page[page.index("## Runs") :]
 
 
-def test_what_is_counted_differently_stands_in_different_columns(isolated_script, tmp_path):
+def test_different_metrics_are_in_different_columns(isolated_script, tmp_path):
     for name, task in (("a", "tagging"), ("b", "chunking")):
         folder = language_run(tmp_path / name, task)
         assert isolated_script.main(["add", str(folder), "--name", name, "--system", name, "--command", "x"]) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| system | nats per word | nats per bracket decision | word accuracy % | F1 % | parameters |" in made
-    assert "| **a** | 0.1 |  | 95.0 | 93.0 |" in made
-    assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| system | nats per word | nats per bracket decision | word accuracy % | F1 % | parameters |" in page
+    assert "| **a** | 0.1 |  | 95.0 | 93.0 |" in page
+    assert "| **b** |  | 0.1 | 94.0 | 92.0 |" in page
 
 
-def test_seeds_of_a_language_run_share_a_row_beside_what_is_published(isolated_script, tmp_path, monkeypatch):
+def test_seeds_of_a_language_model_share_a_row_with_published_numbers(isolated_script, tmp_path, monkeypatch):
     line = {"system": "theirs", "corpus": "sst2", "split": "test", "metric": "accuracy", "unit": "text", "value": 0.935}
     (tmp_path / "published.json").write_text(json.dumps([line | {"where": "a memory", "checked": False}]), "utf-8")
     monkeypatch.setattr(isolated_script, "PUBLISHED", tmp_path / "published.json")
@@ -426,13 +426,13 @@ def test_seeds_of_a_language_run_share_a_row_beside_what_is_published(isolated_s
         folder = language_run(tmp_path / f"run{seed}", "classification", seed, accuracy=value)
         words = ["add", str(folder), "--name", f"bert-sst2-pretrained-{seed}", "--system", "BERT", "--command", "x"]
         assert isolated_script.main(words) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| published: theirs |  | 93.5 † |" in made
-    assert "| **BERT** | 0.5 (0.5 to 0.5) | 81.2 (80.0 to 82.5) | 79.0 (79.0 to 79.0) |" in made
-    assert "| 1, 2, 10 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| published: theirs |  | 93.5 † |" in page
+    assert "| **BERT** | 0.5 (0.5 to 0.5) | 81.2 (80.0 to 82.5) | 79.0 (79.0 to 79.0) |" in page
+    assert "| 1, 2, 10 |" in page
 
 
-def test_a_run_written_down_by_hand_may_lack_what_was_not_kept(isolated_script, tmp_path):
+def test_handwritten_result_may_lack_fields(isolated_script, tmp_path):
     (tmp_path / "results").mkdir()
     score = {
         "split": "val",
@@ -445,9 +445,9 @@ def test_a_run_written_down_by_hand_may_lack_what_was_not_kept(isolated_script, 
     record = {"name": "probe", "system": "probe", "command": "x", "seed": None, "machine": "one core"}
     record |= {"date": "2026-01-01", "corpus": "brown", "scores": [score]}
     (tmp_path / "results" / "probe.json").write_text(json.dumps(record), "utf-8")
-    made = isolated_script.build_page()
-    assert "| **layer 1** | 91.1 ± 0.1 | not recorded |" in made
-    assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in made
+    page = isolated_script.build_page()
+    assert "| **layer 1** | 91.1 ± 0.1 | not recorded |" in page
+    assert "- seed: not recorded\n- machine: one core\n- date: 2026-01-01\n\n## " in page
 
 
 def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_path):
@@ -455,11 +455,11 @@ def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_pat
     recipe = {"name": "x", "task": {"name": "text_to_text"}, "data": {"name": "mixture", "tasks": ["pronounce"]}}
     (folder / "recipe.json").write_text(json.dumps(recipe), "utf-8")
     assert isolated_script.main(["add", str(folder), "--name", "one", "--system", "T5", "--command", "x"]) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in made
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in page
 
 
-def test_a_task_without_a_place_is_one_line(isolated_script, tmp_path, capsys):
+def test_task_without_a_section_is_refused(isolated_script, tmp_path, capsys):
     folder = language_run(tmp_path / "run", "word2vec")
     (folder / "recipe.json").write_text(
         json.dumps({"name": "x", "task": {"name": "new"}, "data": {"name": "y"}}), "utf-8"

@@ -24,7 +24,7 @@ def run(name, *scores):
     return {"name": name, "by_length": {"test_2016_flickr": rows}}
 
 
-def test_a_line_is_the_mean_of_a_systems_seeds_over_buckets_that_hold_enough(drawing, tmp_path, monkeypatch):
+def test_length_curve_is_the_mean_of_seeds_over_large_buckets(drawing, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
         drawing.see,
@@ -50,7 +50,7 @@ def test_a_line_is_the_mean_of_a_systems_seeds_over_buckets_that_hold_enough(dra
     assert drawing.plot_bleu_by_length(runs[:2], "de-en", tmp_path) == []  # one line compares nothing
 
 
-def test_pictures_are_drawn_and_errors_past_all_sounds_stay_in_the_frame(drawing, tmp_path):
+def test_figures_clip_large_errors(drawing, tmp_path):
     cases = [
         {
             "words": n,
@@ -66,7 +66,7 @@ def test_pictures_are_drawn_and_errors_past_all_sounds_stay_in_the_frame(drawing
     assert file.stat().st_size > 3000
 
 
-def test_commands_train_measure_and_add_every_run(drawing, capsys):
+def test_commands_train_evaluate_and_add_every_run(drawing, capsys):
     assert drawing.main(["--commands", "2", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 * len(drawing.PAIRS) * len(drawing.SYSTEMS)

@@ -15,7 +15,7 @@ from tests.stories.own_task import FOLDER, imported
 
 from .blocks import FENCE, ROOT, blocks
 
-PAGE = ROOT / "docs" / "how" / "task.md"
+PAGE = ROOT / "docs" / "method" / "task.md"
 PLUGIN = {"REGARD_PLUGINS": "toy_detector.py"}
 
 
@@ -32,11 +32,12 @@ def warm(tmp_path_factory):
     commands.close()
 
 
-def test_the_page_shows_the_file_of_the_story():
+def test_page_shows_the_story_file():
     (block,) = [block for block in blocks(PAGE, "python") if block.mark == "file: toy_detector.py"]
     assert block.code == (FOLDER / "toy_detector.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.long  # tests/stories/test_own_task.py does the same with the same file, without starting two servers
 def test_commands_and_python_run_from_top_to_bottom(tmp_path, monkeypatch, warm, unchecked):
     (tmp_path / "toy_detector.py").write_text((FOLDER / "toy_detector.py").read_text("utf-8"), "utf-8")
     monkeypatch.chdir(tmp_path)

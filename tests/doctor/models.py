@@ -1,4 +1,4 @@
-"""A small language model and encoder of one's own, and the same with one thing wrong with each."""
+"""A small language model and an encoder, and variants with one bug each."""
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ VECTORS = torch.randn(4, 9, WIDTH, generator=torch.Generator().manual_seed(6))
 
 
 class Attend(nn.Module):
-    """Two heads; True in the mask may be seen."""
+    """Two-head attention; True in the mask means "may attend"."""
 
     def __init__(self):
         super().__init__()
@@ -36,11 +36,11 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """Sound: every token sees itself and what came before."""
+    """Correct: a token attends to itself and earlier ones."""
 
     def __init__(self):
         super().__init__()
-        self.embed, self.place = nn.Embedding(VOCAB, WIDTH), nn.Embedding(16, WIDTH)
+        self.embed, self.position = nn.Embedding(VOCAB, WIDTH), nn.Embedding(16, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(WIDTH, VOCAB, bias=False)
         self.head.weight = self.embed.weight
@@ -52,36 +52,36 @@ class Language(nn.Module):
         return x
 
     def forward(self, tokens):
-        x = self.embed(tokens) + self.place(torch.arange(tokens.shape[1]))
+        x = self.embed(tokens) + self.position(torch.arange(tokens.shape[1]))
         for layer, block in enumerate(self.blocks):
             x = self.between(block(x, self.mask(tokens.shape[1], layer)), layer)
         return self.head(x)
 
 
 class Encode(nn.Module):
-    """Sound: every token sees every real one."""
+    """Correct: a token attends to all tokens except padding."""
 
     def __init__(self):
         super().__init__()
-        self.embed, self.place = nn.Embedding(VOCAB, WIDTH), nn.Embedding(16, WIDTH)
+        self.embed, self.position = nn.Embedding(VOCAB, WIDTH), nn.Embedding(16, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.norm = nn.LayerNorm(WIDTH)
 
-    def real(self, tokens, lengths):
+    def valid(self, tokens, lengths):
         return torch.arange(tokens.shape[1]) < lengths[:, None]
 
     def between(self, x, layer):
         return x
 
     def forward(self, tokens, lengths):
-        mask = self.real(tokens, lengths)[:, None, None]
-        x = self.embed(tokens) + self.place(torch.arange(tokens.shape[1]))
+        mask = self.valid(tokens, lengths)[:, None, None]
+        x = self.embed(tokens) + self.position(torch.arange(tokens.shape[1]))
         for layer, block in enumerate(self.blocks):
             x = self.between(block(x, mask), layer)
         return self.norm(x)
 
 
-# -- one thing wrong ---------------------------------------------------------------------------------------------------
+# -- planted bugs ------------------------------------------------------------------------------------------------------
 
 
 class OneAhead(Language):
@@ -92,23 +92,23 @@ class OneAhead(Language):
 
 
 class MeanOverTime(Language):
-    """Normalised over all times, in the code between two blocks."""
+    """Subtracts the mean over time, in code between two blocks."""
 
     def between(self, x, layer):
         return x - x.mean(1, keepdim=True) if layer == 0 else x
 
 
 class ChoiceOverTime(Language):
-    """No gradient comes from the future, but a choice does: everything is scaled by what is largest anywhere."""
+    """An argmax over time, which has no gradient, scales every position."""
 
     def between(self, x, layer):
         return x * (1 + x.detach().argmax(1, keepdim=True) / 10) if layer == 1 else x
 
 
 class SeesPadding(Encode):
-    """The softmax is over the padding too."""
+    """The softmax includes padding."""
 
-    def real(self, tokens, lengths):
+    def valid(self, tokens, lengths):
         return torch.ones(tokens.shape, dtype=torch.bool)
 
 
@@ -118,7 +118,7 @@ class MeanOverBatch(nn.Module):
 
 
 class Coupled(Encode):
-    """Every row knows the mean of the batch."""
+    """Subtracts the mean of the batch."""
 
     def __init__(self):
         super().__init__()
@@ -128,36 +128,36 @@ class Coupled(Encode):
         return self.centre(x) if layer == 0 else x
 
 
-class Dropping(Language):
-    """Functional dropout does not know about eval()."""
+class DropoutInEval(Language):
+    """Functional dropout ignores eval()."""
 
     def __init__(self):
         super().__init__()
-        self.restless = Restless()
+        self.dropout = FunctionalDropout()
 
     def between(self, x, layer):
-        return self.restless(x)
+        return self.dropout(x)
 
 
-class Restless(nn.Module):
+class FunctionalDropout(nn.Module):
     def forward(self, x):
         return F.dropout(x, 0.1)
 
 
-class Awake(Language):
-    """A part that never goes to sleep, though it draws nothing."""
+class AlwaysTraining(Language):
+    """A module that stays in training mode, though it is deterministic."""
 
     def __init__(self):
         super().__init__()
-        self.alert = Alert()
+        self.part = StaysInTraining()
 
 
-class Alert(nn.Module):
+class StaysInTraining(nn.Module):
     def train(self, mode=True):
         return super().train(True)
 
 
-class Idle(Language):
+class UnusedParameter(Language):
     """A parameter that nothing depends on."""
 
     def __init__(self):
@@ -165,7 +165,7 @@ class Idle(Language):
         self.unused = nn.Parameter(torch.ones(3))
 
 
-class Writes(Language):
+class ModifiesInput(Language):
     """Changes the caller's tokens."""
 
     def forward(self, tokens):
@@ -174,7 +174,7 @@ class Writes(Language):
         return out
 
 
-class Loses(Language):
+class UnsavedWeight(Language):
     """A weight that is not in the state_dict."""
 
     def state_dict(self, *args, **kwargs):
@@ -185,15 +185,15 @@ class Loses(Language):
         return super().load_state_dict(state, strict=False, assign=assign)
 
 
-class Huge(Language):
-    """Beyond what float16 can hold, for a moment."""
+class Overflowing(Language):
+    """Intermediate values overflow float16."""
 
     def between(self, x, layer):
         return (x * 1e6) / 1e6
 
 
-class Coarse(Language):
-    """Times counted in the model's own type, which a narrow one cannot do."""
+class LowPrecisionPositions(Language):
+    """Counts positions in the model's dtype, which bfloat16 and float16 cannot do exactly."""
 
     def between(self, x, layer):
         far = torch.arange(1000, 1000 + x.shape[1], dtype=x.dtype)[:, None]
@@ -201,17 +201,17 @@ class Coarse(Language):
 
 
 class Unmasked(Encode):
-    """A row that sees nothing is 0/0, and so is its gradient."""
+    """The softmax of a fully masked row is 0/0, and so is its gradient."""
 
     def forward(self, tokens, lengths):
-        mask = self.real(tokens, lengths)
+        mask = self.valid(tokens, lengths)
         x = self.embed(tokens)
         scores = (x @ x.mT).masked_fill(~mask[:, None], float("-inf"))
         return self.norm(x + scores.softmax(-1) @ x)
 
 
-class Forgets(Transformer):
-    """Its cache loses the second token as soon as the fourth is there."""
+class LossyCache(Transformer):
+    """Its cache loses the second token at the fourth step."""
 
     def step(self, tokens, state):
         for cache in state.caches:
@@ -220,16 +220,16 @@ class Forgets(Transformer):
         return super().step(tokens, state)
 
 
-def forgetful():
+def lossy_cache_model():
     sizes = {"width": 16, "heads": 2, "ffn": 24, "encoder_layers": 1, "decoder_layers": 2}
-    return Forgets(Config(vocab=37, **sizes))
+    return LossyCache(Config(vocab=37, **sizes))
 
 
-# -- sound, and unlike the others --------------------------------------------------------------------------------------
+# -- correct models of other shapes ------------------------------------------------------------------------------------
 
 
 class Recurrent(nn.Module):
-    """Looks its tokens up one column at a time."""
+    """Embeds its tokens one column at a time."""
 
     def __init__(self):
         super().__init__()
@@ -244,7 +244,7 @@ class Recurrent(nn.Module):
 
 
 class Pooled(nn.Module):
-    """One vector for a row, told by a mask, its table looked up with brackets; logits in a dict."""
+    """One vector per row, with an attention mask, a table indexed by brackets, and logits in a dict."""
 
     def __init__(self):
         super().__init__()
@@ -256,26 +256,26 @@ class Pooled(nn.Module):
 
 
 class Narrow(Language):
-    """Takes its softmax in float32, whatever it is given."""
+    """Computes its softmax in float32."""
 
     def forward(self, tokens):
         return super().forward(tokens).float().log_softmax(-1)
 
 
 class Timed(nn.Module):
-    """Reads vectors, a number for each row that is no token, and a label that is one."""
+    """Takes vectors, a number per row, and a label per row."""
 
     def __init__(self):
         super().__init__()
         self.label, self.mix, self.head = nn.Embedding(5, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
 
-    def forward(self, x, when, label):
-        x = self.mix(x) + self.label(label)[:, None] + torch.sin(when.to(x.dtype))[:, None, None]
+    def forward(self, x, time, label):
+        x = self.mix(x) + self.label(label)[:, None] + torch.sin(time.to(x.dtype))[:, None, None]
         return self.head(torch.relu(x))
 
 
 class OneHot(Language):
-    """Looks nothing up, and sees one place ahead."""
+    """Embeds by a one-hot product, and looks one position ahead."""
 
     def forward(self, tokens):
         x = F.one_hot(tokens, VOCAB).to(self.embed.weight.dtype) @ self.embed.weight

@@ -1,4 +1,4 @@
-"""What a name or a folder holds: shipped, saved, a run, a checkpoint; damaged ones; runs that do not go on exactly."""
+"""Checks of shipped and saved models, runs and checkpoints; damaged files; runs that do not resume exactly."""
 
 import json
 import shutil
@@ -24,11 +24,11 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A finished run of a few updates, with dropout, a moving average and an epoch that ends in the middle."""
+    """A finished run of a few updates, with dropout, a moving average and an epoch boundary."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-        here = tmp_path_factory.mktemp("trained")
-        corpus = tiny_corpus(here / "pairs")
+        folder = tmp_path_factory.mktemp("trained")
+        corpus = tiny_corpus(folder / "pairs")
         model = Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2)
         recipe = Recipe(
             model,
@@ -45,8 +45,8 @@ def trained(tmp_path_factory):
                 device="cpu",
             ),
         )
-        train(recipe, here / "run")
-    return here / "run"
+        train(recipe, folder / "run")
+    return folder / "run"
 
 
 @pytest.fixture(autouse=True)
@@ -59,29 +59,29 @@ def states(report):
     return {finding.check: finding.state for finding in report}
 
 
-def test_a_saved_model_is_examined(saved):
+def test_saved_model_passes(saved):
     report = examine(saved)
     assert report.ok, str(report)
     assert "Transformer" in report.subject
     assert "resume" not in states(report)
 
 
-def test_what_ships_is_sound():
+def test_shipped_model_passes():
     report = examine("en-fr")
     assert report.ok, str(report)
     assert set(states(report).values()) == {"ok"}
 
 
-def test_a_run_is_examined_and_goes_on_to_the_bit(trained):
+def test_run_passes_and_resumes_exactly(trained):
     before = sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*"))
     report = examine(trained)
     assert report.ok, str(report)
     assert states(report)["checkpoints"] == "ok"
-    assert report["resume"].message == "4 updates from step-00000004 = 2, stop, 2 more, to the bit (on cpu, float32)"
-    assert sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*")) == before  # nothing was touched
+    assert report["resume"].message == "4 updates from step-00000004 = 2, stop, 2 more, bitwise equal (on cpu, float32)"
+    assert sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*")) == before  # no file was changed
 
 
-def test_a_checkpoint_is_examined_by_itself(trained):
+def test_single_checkpoint_passes(trained):
     report = examine(trained / "checkpoints" / "step-00000002", steps=0)
     assert report.ok, str(report)
     assert "step-00000002" in report["files"].message
@@ -89,27 +89,27 @@ def test_a_checkpoint_is_examined_by_itself(trained):
     assert examine(trained / "checkpoints", steps=0).ok
 
 
-def test_a_random_stream_that_is_not_restored_is_found(trained, monkeypatch):
+def test_unrestored_rng_fails_resume(trained, monkeypatch):
     monkeypatch.setattr(rng, "set_rng_state", lambda *args, **kwargs: None)
     report = examine(trained)
     assert [finding.check for finding in report.failed] == ["resume"]
-    assert "something is not in the checkpoint" in report["resume"].message
+    assert "some state is missing from the checkpoint" in report["resume"].message
     assert "model: " in report["resume"].message
 
 
-def test_training_that_does_not_repeat_is_told_apart_from_that(trained, monkeypatch):
+def test_unrepeatable_training_is_reported_as_such(trained, monkeypatch):
     loss, dice = translation.Translation.loss, torch.Generator().manual_seed(0)
 
     def restless(self, model, batch, step=0, rng=None):
         total, parts = loss(self, model, batch, step, rng)
-        return total * (1 + torch.rand((), generator=dice)), parts  # from a stream of its own, which nobody keeps
+        return total * (1 + torch.rand((), generator=dice)), parts  # a generator that is not in the checkpoint
 
     monkeypatch.setattr(translation.Translation, "loss", restless)
     report = examine(trained)
-    assert "training is not repeatable here" in report["resume"].message
+    assert "training is not repeatable" in report["resume"].message
 
 
-def test_a_run_without_its_data_is_examined_but_for_going_on(trained, tmp_path):
+def test_run_without_its_data_skips_resume(trained, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(trained, copy)
     values = json.loads((copy / "recipe.json").read_text("utf-8"))
@@ -121,7 +121,7 @@ def test_a_run_without_its_data_is_examined_but_for_going_on(trained, tmp_path):
     assert "gone" in report["resume"].message
 
 
-def test_a_damaged_checkpoint_is_named_and_the_rest_examined(trained, tmp_path):
+def test_damaged_checkpoint_is_named(trained, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(trained, copy)
     file = copy / "checkpoints" / "step-00000004" / "optimizer.safetensors"
@@ -131,10 +131,10 @@ def test_a_damaged_checkpoint_is_named_and_the_rest_examined(trained, tmp_path):
     report = examine(copy)
     assert [finding.check for finding in report.failed] == ["checkpoints"]
     assert "step-00000004: optimizer.safetensors is damaged" in report["checkpoints"].message
-    assert "from step-00000002" in report["resume"].message  # the newest that is sound
+    assert "from step-00000002" in report["resume"].message  # the newest undamaged one
 
 
-def test_damaged_weights_are_one_line(saved, tmp_path):
+def test_damaged_weights_fail_files(saved, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(saved, copy)
     (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-100])
@@ -143,14 +143,14 @@ def test_damaged_weights_are_one_line(saved, tmp_path):
     assert "damaged, cut short or changed" in report["files"].message
 
 
-def test_what_is_neither_is_refused(tmp_path):
+def test_unknown_name_or_folder_is_refused(tmp_path):
     with pytest.raises(UnknownName, match="did you mean 'en-de'"):
         examine("en-dee")
     with pytest.raises(BadInput, match="neither a saved model"):
         examine(tmp_path)
 
 
-def test_the_command_prints_a_line_a_check_and_says_whether_all_is_well(saved, tmp_path, capsys):
+def test_command_prints_a_line_per_check_and_sets_the_exit_status(saved, tmp_path, capsys):
     assert main(["doctor", str(saved)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["ok"] * (len(lines) - 1)

@@ -1,4 +1,4 @@
-"""The machine, measured by a stand-in for the child process, so that illegal instructions happen on every machine."""
+"""Measuring the machine with a fake child process, so that illegal instructions happen on every machine."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from regard.doctor import hardware, host, measure
 from regard.runtime import hardware as core
 from tests.stories.command import run as command
 
-# A child that speaks like runtime/probe.py. It dies of bfloat16 as a CPU that lacks what it advertises does, unless the
-# setting is one that helps; everything else it has measured before.
+# A fake of runtime/probe.py. It crashes in bfloat16, as on a CPU that lacks an advertised instruction set, unless the
+# setting is one that helps; all other results are fixed.
 CHILD = """
 import json, os, signal, sys
 log, helps, fate = {log!r}, {helps!r}, {fate!r}
@@ -43,7 +43,7 @@ for word in sys.argv[2:]:
 
 @pytest.fixture
 def child(tmp_path, monkeypatch):
-    """Put a stand-in in place of the probes; gives the log of what it was asked."""
+    """Replace the probes by the fake; returns its log."""
 
     def put(helps=(), fate="SIGILL"):
         (tmp_path / "child.py").write_text(CHILD.format(log=str(tmp_path / "log"), helps=list(helps), fate=fate))
@@ -55,32 +55,32 @@ def child(tmp_path, monkeypatch):
     return put
 
 
-def said(found):
+def text(found):
     return dict(hardware.lines(found))
 
 
-def test_a_type_that_ends_the_process_is_found_with_the_setting_that_helps(child):
+def test_crashing_dtype_is_reported_with_the_setting_that_helps(child):
     child(helps=["AVX512_CORE_BF16"])
     found = measure.measure(quick=True)
-    assert said(found)["bfloat16"] == (
-        "ends the process (illegal instruction); works with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 set before torch is "
+    assert text(found)["bfloat16"] == (
+        "crashes the process (illegal instruction); works with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 set before torch is "
         "imported"
     )
     assert found.choice == ("float32", "bfloat16 does not work here")
-    assert said(found)["float32"] == "100 GFLOP/s"
+    assert text(found)["float32"] == "100 GFLOP/s"
 
 
-def test_the_next_best_setting_is_tried_too_and_none_may_help(child):
+def test_all_settings_are_tried(child):
     log = child(helps=["AVX2"])
     found = measure.measure(quick=True)
     assert found.devices[0].dtypes[1].setting == "ONEDNN_MAX_CPU_ISA=AVX2"
     assert [line.split()[0] for line in log()][-3:] == ["AVX512_CORE_BF16", "AVX512_CORE", "AVX2"]
     child(helps=[])
     found = measure.measure(quick=True)
-    assert said(found)["bfloat16"] == "ends the process (illegal instruction)"
+    assert text(found)["bfloat16"] == "crashes the process (illegal instruction)"
 
 
-def test_after_a_death_another_child_goes_on_with_the_rest(child):
+def test_remaining_probes_run_after_a_crash(child):
     log = child(helps=[])
     found = core.run_probes(["works cpu float32", "works cpu bfloat16", "peak cpu bfloat16", "copy cpu"])
     assert [one.crashed for one in found.values()] == [False, True, True, False]
@@ -99,59 +99,59 @@ def test_after_a_death_another_child_goes_on_with_the_rest(child):
         ("refused", "no such kernel", False),
     ],
 )
-def test_how_a_probe_ended_is_said(child, fate, why, crashed):
+def test_probe_failure_reason(child, fate, why, crashed):
     child(helps=[], fate=fate)
     one = core.run_probes(["works cpu bfloat16"])["works cpu bfloat16"]
     assert (one.why, one.crashed, one.result) == (why, crashed, None)
 
 
-def test_a_child_that_hangs_is_ended(child):
+def test_hanging_child_is_killed(child):
     child(helps=[], fate="hangs")
     found = core.run_probes(["works cpu bfloat16", "copy cpu"], timeout=1)
     assert found["works cpu bfloat16"].why == "took over 1 s"
     assert found["copy cpu"].result is not None
 
 
-def test_wrong_results_are_not_taken_for_right_ones(child):
+def test_inaccurate_dtype_is_not_used(child):
     child(helps=[], fate="wrong")
     found = measure.measure(quick=True)
-    assert "wrong results" in said(found)["bfloat16"]
+    assert "wrong results" in text(found)["bfloat16"]
     assert found.dtype == "float32"
     assert not core.supports_dtype("bfloat16")
 
 
-def test_where_the_setting_is_made_it_is_tried_without(child, monkeypatch):
+def test_active_setting_is_compared_with_none(child, monkeypatch):
     child(helps=["AVX512_CORE_BF16"])
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     found = measure.measure(folder=Path(os.environ["REGARD_CACHE"]))
-    assert "only with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, as it is set here" in said(found)["bfloat16"]
-    assert "illegal instruction" in said(found)["bfloat16"]
+    assert "only with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16, which is set" in text(found)["bfloat16"]
+    assert "illegal instruction" in text(found)["bfloat16"]
     assert found.dtype == "bfloat16"
 
 
-def test_the_choice_follows_from_what_was_measured(child):
+def test_choice_follows_from_measurements(child):
     child(helps=[None])
     found = measure.measure()
     assert found.choice == ("bfloat16", "a Transformer block is trained 2 times as fast in bfloat16")
     assert found.threads == (1, 2)
-    assert said(found)["choice"].endswith("; 2 threads (1 to decode)")
-    assert said(found)["ranks"].startswith("2 local processes joined")
-    assert "MB/s written and flushed" in said(found)["disk"]
+    assert text(found)["choice"].endswith("; 2 threads (1 to decode)")
+    assert text(found)["ranks"].startswith("2 local processes joined")
+    assert "MB/s written and flushed" in text(found)["disk"]
 
 
-def test_what_was_found_is_remembered_until_the_machine_changes(child, monkeypatch):
+def test_measurements_are_cached_until_the_machine_changes(child, monkeypatch):
     log = child(helps=[None])
     first = doctor.machine(quick=True)
-    asked = len(log())
+    num_probes = len(log())
     assert doctor.machine(quick=True) == first
-    assert len(log()) == asked  # nobody was asked again
+    assert len(log()) == num_probes  # nothing was measured again
     assert doctor.machine(quick=True, fresh=True).devices == first.devices
-    assert len(log()) == 2 * asked
+    assert len(log()) == 2 * num_probes
     monkeypatch.setattr(core, "cpu_name", lambda: "another")
     assert measure.load_measured() is None
 
 
-def test_what_is_kept_can_be_damaged_or_unwritable(child, monkeypatch, tmp_path):
+def test_damaged_or_unwritable_cache(child, monkeypatch, tmp_path):
     child(helps=[None])
     doctor.machine(quick=True)
     (file,) = (tmp_path / "cache").glob("*.json")
@@ -165,7 +165,7 @@ def test_what_is_kept_can_be_damaged_or_unwritable(child, monkeypatch, tmp_path)
     assert doctor.machine(quick=True).cores > 0
 
 
-def test_a_dtype_is_chosen_without_risk_and_asked_for_once(child):
+def test_choose_dtype_probes_once(child):
     import torch
 
     log = child(helps=[])
@@ -178,7 +178,7 @@ def test_a_dtype_is_chosen_without_risk_and_asked_for_once(child):
     assert core.choose_dtype("meta") == torch.float32
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_unwritable_folder_is_reported(tmp_path):
     (tmp_path / "file").write_text("x")
     assert "cannot be written" in host.disk_speed(tmp_path / "file" / "below").why
     found = host.disk_speed(tmp_path / "not" / "there" / "yet", size=2**22)
@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     assert not (tmp_path / "not").exists()
 
 
-def test_a_compiler_that_does_not_compile_is_said(monkeypatch, tmp_path):
+def test_broken_compiler_is_reported(monkeypatch, tmp_path):
     broken = tmp_path / "c++"
     broken.write_text("#!/bin/sh\necho 'x.cpp:1: fatal error: Python.h: No such file' >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -199,13 +199,13 @@ def test_a_compiler_that_does_not_compile_is_said(monkeypatch, tmp_path):
     assert "no C++ compiler found" in host.find_compiler().why
 
 
-def test_two_processes_meet():
+def test_two_processes_join():
     found = host.join_two_processes()
     assert (found.joined, found.why) == (2, "")
     assert found.gbytes > 0
 
 
-def test_this_machine_answers(tmp_path):
+def test_doctor_command_as_json(tmp_path):
     done = command("doctor", "--quick", "--json", REGARD_CACHE=str(tmp_path))
     assert (done.status, done.err) == (0, "")
     values = json.loads(done.out)
@@ -216,7 +216,7 @@ def test_this_machine_answers(tmp_path):
 
 
 @pytest.mark.long
-def test_all_of_this_machine_answers_in_lines(tmp_path):
+def test_doctor_command_as_text(tmp_path):
     done = command("doctor", "--out", tmp_path, REGARD_CACHE=str(tmp_path / "cache"))
     assert (done.status, done.err) == (0, "")
     labels = [line.split()[0] for line in done.lines]

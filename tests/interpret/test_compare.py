@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.core.errors import BadInput, Unsupported
+from regard.core.errors import BadInput, UnknownName, Unsupported
 from regard.interpret.compare import compare_outputs
 
 CASES = [
@@ -81,5 +81,7 @@ def test_what_cannot_be_compared_is_refused(loaded):
         compare_outputs(loaded("languages"), {"text": " "}, [{"do": "off"}])
     with pytest.raises(BadInput, match="beam_size is a number"):
         compare_outputs(loaded("en-de"), {"text": "Two dogs.", "beam_size": 1000}, [{"do": "off"}])
-    with pytest.raises(Unsupported, match="CTCSpeechRecognizer"):
+    with pytest.raises(UnknownName, match="CTCSpeechRecognizer has no option 'text'"):
         compare_outputs(loaded("digits"), {"text": "x"}, [{"do": "off"}])
+    with pytest.raises(Unsupported, match="declares no outputs"):
+        compare_outputs(torch.nn.Linear(1, 1), {"text": "x"}, [{"do": "off"}])

@@ -99,9 +99,8 @@ def test_inspection_is_found_by_task_then_by_the_first_input():
     assert inspection_class(Detects) is ImageInspection
     assert inspection_class(Reads) is TextInspection
     assert inspection_class(Doubles) is DeclaredInspection
-    assert inspection_class(nn.Linear) is None
     with pytest.raises(Unsupported, match="declares no inputs"):
-        inspect(nn.Linear(1, 1), {"text": "a"})
+        inspection_class(nn.Linear)
 
 
 def test_fields_are_those_of_the_declaration():
@@ -117,12 +116,12 @@ def test_picture_gives_the_output_with_maps_on_its_patches():
     about = seen.about()
     assert about["output"] == {"kind": "boxes", **detect(picture()).to_json()}
     assert about["region"] == [8, 0, 40, 32]
-    assert {name: len(side["tokens"]) for name, side in about["sides"].items()} == {"patches": 17}
+    assert {name: len(side["tokens"]) for name, side in about["axes"].items()} == {"patches": 17}
     assert len(about["maps"]) == 2
     for each in about["maps"]:
         assert seen.row(each["name"], 0, 3).sum() == pytest.approx(1, abs=1e-5)
     assert seen.rollout(0).shape == (17,)
-    assert about["relevance"] == []
+    assert about["relevance_targets"] == []
     assert about["note"] == ""
 
 
@@ -159,8 +158,8 @@ def test_interventions_change_the_output():
 
 def test_tokens_of_a_text_have_their_places():
     seen = inspect(Reads(), {"sentence": "the old dog"})
-    side = seen.sides["text"]
-    places = [side.text[slice(*place["text"])] for place in side.places if "text" in place]
+    side = seen.axes["text"]
+    places = [side.text[slice(*place["text"])] for place in side.positions if "text" in place]
     assert "".join(places) == "theolddog"
     assert (side.special[0], side.special[-1]) == (True, True)
     assert {each["rows"] for each in seen.about()["maps"]} == {"text"}
@@ -178,7 +177,7 @@ def test_convolutional_classifier_is_inspected_too():
     model = regard.build("resnet", size="tiny", num_classes=3)
     seen = inspect(ImageClassifier(model, ["cat", "cup", "boat"], Preprocess(32)), {"image": picture()})
     assert seen.output["label"] in ("cat", "cup", "boat")
-    assert seen.about()["relevance"] == []
+    assert seen.about()["relevance_targets"] == []
     assert "no attention maps" in seen.note
     with pytest.raises(Unsupported):
         seen.rollout(0)

@@ -72,7 +72,7 @@ def everything_can_be_asked(found):
     assert about["maps"]
     for map_ in about["maps"]:
         name, n, m = map_["name"], map_["n"], map_["m"]
-        rows, columns = about["sides"][map_["rows"]], about["sides"][map_["columns"]]
+        rows, columns = about["axes"][map_["rows"]], about["axes"][map_["columns"]]
         assert (len(rows["tokens"]), len(columns["tokens"])) == (n, m)
         pixels, scales = found.sample(name, 8)
         assert pixels.dtype == np.uint8
@@ -86,8 +86,8 @@ def everything_can_be_asked(found):
                 np.testing.assert_allclose(found.column(name, 0, key, view)[:9], every[:, key], atol=2e-6)
         heads = [found.row(name, head, n - 1) for head in range(map_["heads"])]
         np.testing.assert_allclose(found.row(name, -1, n - 1), np.mean(heads, 0), atol=1e-6)
-    for side in about["sides"].values():
-        assert len(side["tokens"]) == len(side["places"]) == len(side["special"])
+    for side in about["axes"].values():
+        assert len(side["tokens"]) == len(side["positions"]) == len(side["special"])
     return about
 
 
@@ -105,9 +105,9 @@ def test_a_translations_rows_are_those_that_attention_gives(load, name):
     traces = load(name).attention(GIVEN[name]["text"])
     assert [trace.name for trace in traces] == found.store.names()
     for trace in traces:
-        rows, columns = found.sides_of(found.store[trace.name])
-        assert tuple(found.sides[rows].tokens) == trace.rows
-        assert tuple(found.sides[columns].tokens) == trace.columns
+        rows, columns = found.axes_of(found.store[trace.name])
+        assert tuple(found.axes[rows].tokens) == trace.rows
+        assert tuple(found.axes[columns].tokens) == trace.columns
         for head in range(trace.weights.shape[1]):
             np.testing.assert_allclose(found.row(trace.name, head, 1), trace.weights[0, head, 1].numpy(), atol=1e-6)
     assert found.output["text"] == load(name)([GIVEN[name]["text"]])[0]
@@ -115,9 +115,9 @@ def test_a_translations_rows_are_those_that_attention_gives(load, name):
 
 def test_tokens_stand_where_they_are_in_the_text(load):
     line = "Zwei Hunde — größer, café 😀!"
-    for side in inspect(load("en-de"), {"text": line, "translation": line}).sides.values():
+    for side in inspect(load("en-de"), {"text": line, "target_text": line}).axes.values():
         assert side.text == line
-        for token, place, special in zip(side.tokens, side.places, side.special, strict=True):
+        for token, place, special in zip(side.tokens, side.positions, side.special, strict=True):
             if special:
                 assert place == {"none": True}
                 continue
@@ -126,7 +126,7 @@ def test_tokens_stand_where_they_are_in_the_text(load):
             if not token.startswith("⟨") and token != "▁":  # bytes of one character share its place
                 assert line[begin:end] == token.removeprefix("▁")
     found = inspect(load("fill-en"), {"text": "A [MASK] in the  [MASK]."})
-    places = [place for place in found.sides["text"].places if "text" in place]
+    places = [place for place in found.axes["text"].positions if "text" in place]
     assert ["A [MASK] in the  [MASK]."[slice(*p["text"])] for p in places] == [
         "A",
         "[MASK]",
@@ -139,11 +139,11 @@ def test_tokens_stand_where_they_are_in_the_text(load):
 
 def test_a_text_that_is_written_on_keeps_its_places(load):
     found = inspect(load("shakespeare"), {"text": "ROMEO:\nO", "max_new_tokens": 9})
-    side = found.sides["text"]
+    side = found.axes["text"]
     assert side.text == "ROMEO:\nO" + found.output["text"]
-    assert [side.text[slice(*p["text"])] for p in side.places] == list(side.text)
-    given = inspect(load("shakespeare"), {"text": "ROMEO:\nO", "following": found.output["text"]})
-    assert given.sides["text"].tokens == side.tokens
+    assert [side.text[slice(*p["text"])] for p in side.positions] == list(side.text)
+    given = inspect(load("shakespeare"), {"text": "ROMEO:\nO", "target_text": found.output["text"]})
+    assert given.axes["text"].tokens == side.tokens
     np.testing.assert_allclose(given.output["log_probabilities"], found.output["log_probabilities"], atol=1e-4)
 
 
@@ -154,13 +154,13 @@ def test_a_writer_of_bytes_keeps_its_places_too():
     text = Tokenizer.train(["zwei Hunde, größer: 😀 und Café"] * 3, "bytes", 300)
     writer = TextGenerator(regard.build("gpt", size="tiny", vocab=text.size), text)
     found = inspect(writer, {"text": "zwei Hunde", "max_new_tokens": 12, "temperature": 1.0, "seed": 3})
-    side, prompt = found.sides["text"], found.output["prompt"]
+    side, prompt = found.axes["text"], found.output["prompt"]
     assert side.text == "zwei Hunde" + found.output["text"]
-    assert [side.text[slice(*p["text"])] for p in side.places[:prompt]] == ["zwei", "Hunde"]
-    ends = [place["text"][1] for place in side.places if "text" in place]
+    assert [side.text[slice(*p["text"])] for p in side.positions[:prompt]] == ["zwei", "Hunde"]
+    ends = [place["text"][1] for place in side.positions if "text" in place]
     assert ends == sorted(ends)
     assert ends[-1] <= len(side.text)
-    for token, place in zip(side.tokens[prompt:], side.places[prompt:], strict=True):
+    for token, place in zip(side.tokens[prompt:], side.positions[prompt:], strict=True):
         if "text" in place and token.isascii() and token.isalnum():
             assert side.text[slice(*place["text"])] == token
 
@@ -259,7 +259,7 @@ def test_the_view_of_values_is_the_weight_times_their_length(load):
 
 def test_many_may_ask_at_once(load):
     found = inspect(load("shakespeare"), GIVEN["shakespeare"])
-    name, n = "decoder.blocks.3.mix", len(found.sides["text"].tokens)
+    name, n = "decoder.blocks.3.mix", len(found.axes["text"].tokens)
     alone = [(found.row(name, 2, q, "without_sink"), look_column) for q in range(n) if (look_column := q) >= 0]
     fresh = inspect(load("shakespeare"), GIVEN["shakespeare"])
     with ThreadPoolExecutor(8) as pool:
@@ -293,7 +293,7 @@ def test_rollout_of_a_translation_is_shared_by_source_and_what_was_written(load)
 def test_relevance_is_the_product_of_weights_and_their_gradients(load):
     predictor = load("languages")
     found = inspect(predictor, GIVEN["languages"])
-    (tokens, *_) = found.inputs
+    (tokens, *_) = found.model_inputs
     with regard.watch(predictor.model, gradients=True) as seen:
         torch.autograd.grad(predictor.model(tokens)[0, 2], predictor.model.embed.weight)
     product = torch.eye(tokens.shape[1], dtype=torch.float64)
@@ -307,14 +307,14 @@ def test_relevance_is_the_product_of_weights_and_their_gradients(load):
 
 def test_the_word_that_is_translated_is_the_most_relevant(load):
     found = inspect(load("en-de"), GIVEN["en-de"])
-    at = found.sides["target"].tokens.index("▁Hunde")
-    assert found.sides["source"].tokens[int(found.relevance(at).argmax())] == "▁dogs"
+    at = found.axes["target"].tokens.index("▁Hunde")
+    assert found.axes["source"].tokens[int(found.relevance(at).argmax())] == "▁dogs"
 
 
 def test_a_recurrent_model_has_no_rollout(load):
     found = inspect(load("gru-additive"), GIVEN["gru-additive"])
-    assert found.about()["rollout"] is None
-    assert found.about()["relevance"] == []
+    assert found.about()["rollout_axis"] is None
+    assert found.about()["relevance_targets"] == []
     for ask in (found.rollout, found.relevance):
         with pytest.raises(Unsupported, match="not the only way"):
             ask(0)
@@ -328,7 +328,7 @@ def test_a_model_that_can_only_be_run_is_looked_at_without_relevance():
         change(predictor.model)
         found = inspect(predictor, GIVEN["en-de"])
         everything_can_be_asked(found)
-        assert found.about()["relevance"] == []
+        assert found.about()["relevance_targets"] == []
         assert found.rollout(1).sum() > 0
         with pytest.raises(Unsupported, match="no gradients"):
             found.relevance(1)
@@ -362,16 +362,16 @@ def test_what_would_take_too_long_is_refused(load, monkeypatch):
 def test_tokens_of_a_picture_are_boxes_on_it(kind, sizes, sides):
     found = inspect(classifier(kind, **sizes), {"image": picture()})
     everything_can_be_asked(found)
-    assert {name: len(side.tokens) for name, side in found.sides.items()} == sides
+    assert {name: len(side.tokens) for name, side in found.axes.items()} == sides
     height, width = found.size
     for name in sides:
-        boxes = [place["box"] for place in found.sides[name].places if "box" in place]
+        boxes = [place["box"] for place in found.axes[name].positions if "box" in place]
         covered = np.zeros((height, width), dtype=int)
         for x, y, w, h in boxes:
             covered[y : y + h, x : x + w] += 1
         assert name == "answer" or covered.min() >= 1
     assert found.picture[:4] == b"\x89PNG"
-    shares = found.rollout(len(found.sides[found.output_side].tokens) - 1)
+    shares = found.rollout(len(found.axes[found.output_axis].tokens) - 1)
     assert shares.shape == (sides["patches"],)
     assert 0.5 < shares.sum() < 1.001
     assert (found.relevance(1) >= 0).all()
@@ -387,14 +387,14 @@ def test_rollout_of_a_vit_is_the_row_of_the_product(side):
 
 
 def test_a_sound_is_shown_as_frames_in_time(load):
-    found = inspect(load("digits"), {"sound": wave(), "said": "one two"})
+    found = inspect(load("digits"), {"audio": wave(), "target_text": "one two"})
     about = everything_can_be_asked(found)
-    assert about["sound"]["seconds"] == pytest.approx(1.0, abs=0.05)
-    assert found.sound["spectrogram"][:4] == b"\x89PNG"
-    assert found.sides["frames"].places[-1]["time"][1] == pytest.approx(about["sound"]["seconds"])
+    assert about["audio"]["seconds"] == pytest.approx(1.0, abs=0.05)
+    assert found.audio["spectrogram"][:4] == b"\x89PNG"
+    assert found.axes["frames"].positions[-1]["time"][1] == pytest.approx(about["audio"]["seconds"])
     lattice = np.stack([found.row("lattice", 0, state) for state in range(5)])
     np.testing.assert_allclose(lattice.sum(0), 1, atol=1e-4)
-    assert [token for token in found.sides["states"].tokens if token != "-"] == ["one", "two"]
+    assert [token for token in found.axes["states"].tokens if token != "-"] == ["one", "two"]
 
 
 # -- what is asked wrongly ---------------------------------------------------------------------------------------------
@@ -415,8 +415,8 @@ def test_a_sound_is_shown_as_frames_in_time(load):
         ("fill-en", {"text": "a " * 99}, "reads 32"),
         ("languages", {"text": "\t"}, "empty"),
         ("sounds-en", {"text": "two words"}, "more than one word"),
-        ("digits", {"sound": b"nonsense"}, "not a sound"),
-        ("digits", {"sound": b""}, "not a sound"),
+        ("digits", {"audio": b"nonsense"}, "not a sound"),
+        ("digits", {"audio": b""}, "not a sound"),
         ("words-en", {"text": "dog"}, "takes no 'text'"),
     ],
 )

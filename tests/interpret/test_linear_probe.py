@@ -91,7 +91,7 @@ def test_pieces_of_a_word_are_averaged_alone_and_in_any_batch():
 
 
 def test_vectors_of_another_number_are_refused(data):
-    with pytest.raises(BadInput, match="600 places gave vectors"):
+    with pytest.raises(BadInput, match="600 positions gave vectors"):
         train_probe(lambda sentences, places: torch.zeros(3, 4), data)
 
 

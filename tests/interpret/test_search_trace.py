@@ -145,7 +145,7 @@ def test_rows_of_every_kind_of_model_are_over_its_source(model):
 @pytest.mark.parametrize("name", ["en-de", "gru-additive"])
 def test_the_winners_rows_are_the_watched_maps_of_its_translation(zoo, name):
     translate = zoo(name)
-    shown = trace_search(translate, {"text": LINE}, how="beam", beam_size=4)
+    shown = trace_search(translate, {"text": LINE}, method="beam", beam_size=4)
     best = shown["found"][0]
     assert best["text"] == translate([LINE], beam_size=4)[0]
     traces = {trace.name: trace for trace in translate.attention(LINE) if trace.kind in ("cross", "align")}
@@ -153,26 +153,26 @@ def test_the_winners_rows_are_the_watched_maps_of_its_translation(zoo, name):
     nodes = {node["id"]: node for step in shown["steps"] for node in step["nodes"]}
     for number, trace in enumerate(traces.values()):
         assert list(trace.columns) == shown["source"]
-        for time, (row, node) in enumerate(zip(trace.weights[0].mean(0), best["way"], strict=True)):
+        for time, (row, node) in enumerate(zip(trace.weights[0].mean(0), best["path"], strict=True)):
             parent = nodes.get(nodes[node]["parent"])
             beam_of = parent["beam"] if parent else 0
-            looked = shown["steps"][time]["looked"][number][beam_of]
+            looked = shown["steps"][time]["attention"][number][beam_of]
             assert looked == pytest.approx(row.tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize("how", ["greedy", "beam", "sample"])
 def test_a_gpt_looks_back_at_its_own_words_whatever_other_beams_wrote(zoo, how):
     write = zoo("shakespeare")
-    shown = trace_search(write, {"text": "ROMEO:\n"}, how=how, max_new_tokens=9, beam_size=3, num_candidates=2)
-    assert shown["looks"] == "self"
+    shown = trace_search(write, {"text": "ROMEO:\n"}, method=how, max_new_tokens=9, beam_size=3, num_candidates=2)
+    assert shown["attention_kind"] == "self"
     nodes = {node["id"]: node for step in shown["steps"] for node in step["nodes"]}
     for found in shown["found"]:
         traces = write.attention("ROMEO:\n", found["text"])
         prompt = len(shown["source"])
         for trace, number in zip(traces, range(len(shown["maps"])), strict=True):
-            for time, node in enumerate(found["way"]):
+            for time, node in enumerate(found["path"]):
                 parent = nodes.get(nodes[node]["parent"])
-                looked = shown["steps"][time]["looked"][number][parent["beam"] if parent else 0]
+                looked = shown["steps"][time]["attention"][number][parent["beam"] if parent else 0]
                 row = trace.weights[0].mean(0)[prompt - 1 + time, : prompt + time]
                 assert looked == pytest.approx(row.tolist(), abs=1e-3)
 
@@ -189,7 +189,7 @@ def test_every_way_that_is_offered_gives_what_the_predictor_gives(zoo, name):
     }
     assert search_methods(predictor) == list(calls)
     for how, call in calls.items():
-        settings = {"how": how, "beam_size": call.get("beam_size", 4), **(drawn if how == "sample" else {})}
+        settings = {"method": how, "beam_size": call.get("beam_size", 4), **(drawn if how == "sample" else {})}
         shown = trace_search(predictor, {"text": line}, **settings, diversity=2.0, num_candidates=2)
         expected = predictor.candidates([line], **call)[0]
         assert [one["text"] for one in shown["found"]] == [one.text for one in expected]
@@ -205,7 +205,9 @@ def test_a_writer_gives_what_it_writes(zoo):
         "beam": {"beam_size": 3, "num_candidates": 3},
     }
     for how, call in calls.items():
-        shown = trace_search(write, {"text": "ROMEO:"}, how=how, max_new_tokens=12, **({} if how == "greedy" else call))
+        shown = trace_search(
+            write, {"text": "ROMEO:"}, method=how, max_new_tokens=12, **({} if how == "greedy" else call)
+        )
         assert [one["text"] for one in shown["found"]] == [
             w.text for w in write.candidates(["ROMEO:"], max_new_tokens=12, **call)[0]
         ]
@@ -214,14 +216,14 @@ def test_a_writer_gives_what_it_writes(zoo):
 
 @pytest.mark.parametrize("name", ["digits", "digits-listen"])
 def test_silence_is_not_searched_in(zoo, name):
-    with pytest.raises(BadInput, match="nothing is in this sound"):
-        trace_search(zoo(name), {"sound": torch.zeros(8000)}, how="beam")
+    with pytest.raises(BadInput, match="no speech in this recording"):
+        trace_search(zoo(name), {"audio": torch.zeros(8000)}, method="beam")
 
 
 @pytest.mark.parametrize("how", ["greedy", "beam"])
 def test_a_lattice_is_the_transcribers_own(zoo, how):
     hear = zoo("digits")
-    shown = trace_search(hear, {"sound": "docs/assets/digits.wav"}, how=how, beam_size=4)
+    shown = trace_search(hear, {"audio": "docs/assets/digits.wav"}, method=how, beam_size=4)
     heard = hear(["docs/assets/digits.wav"], beam_size=1 if how == "greedy" else 4)[0]
     assert shown["found"][0]["text"] == heard.text == "one four zero five five six"
     assert shown["found"][0]["score"] == pytest.approx(heard.score, abs=1e-4)
@@ -246,11 +248,11 @@ def test_what_cannot_be_played_is_refused(zoo):
         ({"text": " "}, {}, BadInput),
         ({}, {}, BadInput),
         ({"text": "word " * 200}, {}, BadInput),
-        ({"text": "A dog."}, {"how": "guess"}, BadInput),
-        ({"text": "A dog."}, {"how": "diverse", "beam_size": 5}, BadInput),
+        ({"text": "A dog."}, {"method": "guess"}, BadInput),
+        ({"text": "A dog."}, {"method": "diverse", "beam_size": 5}, BadInput),
         ({"text": "A dog."}, {"beam_size": 9}, BadInput),
         ({"text": "A dog."}, {"beem": 2}, UnknownName),
-        ({"text": "A dog."}, {"how": "sample", "top_p": 2.0}, BadInput),
+        ({"text": "A dog."}, {"method": "sample", "top_p": 2.0}, BadInput),
     ]:
         with pytest.raises(error):
             trace_search(translate, given, **search)

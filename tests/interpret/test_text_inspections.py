@@ -51,7 +51,7 @@ def writer():
 
 
 def cut_out(side, line):
-    return [line[slice(*place["text"])] if "text" in place else None for place in side.places]
+    return [line[slice(*place["text"])] if "text" in place else None for place in side.positions]
 
 
 def test_the_maps_of_an_answer_are_of_the_question_and_the_text(answerer):
@@ -73,10 +73,10 @@ def test_a_tagged_sentence_shows_the_tag_of_every_word_at_its_first_piece(tagger
     words = SENTENCE.split()
     assert [each["word"] for each in found.output["tags"]] == words
     assert [each["tag"] for each in found.output["tags"]] == list(tagger(SENTENCE).labels)
-    side = found.sides["text"]
+    side = found.axes["text"]
     noted = [(token, note) for token, note in enumerate(side.notes) if note]
     assert noted == [(each["token"], each["tag"]) for each in found.output["tags"]]
-    assert about["sides"]["text"]["notes"] == side.notes
+    assert about["axes"]["text"]["notes"] == side.notes
     firsts = [cut_out(side, SENTENCE)[token] for token, _ in noted]
     assert all(word.startswith(first) for word, first in zip(words, firsts, strict=True))
     assert cut_out(side, SENTENCE)[0] is None
@@ -86,7 +86,7 @@ def test_a_tagged_sentence_shows_the_tag_of_every_word_at_its_first_piece(tagger
 def test_pieces_of_a_tagged_word_stand_within_it(tagger):
     found = inspect(tagger, {"text": SENTENCE})
     at = found.output["tags"][5]["token"]
-    pieces = cut_out(found.sides["text"], SENTENCE)[at:-2]
+    pieces = cut_out(found.axes["text"], SENTENCE)[at:-2]
     assert len(pieces) > 1
     assert "".join(pieces) == "gardenkitchen"
 
@@ -94,12 +94,12 @@ def test_pieces_of_a_tagged_word_stand_within_it(tagger):
 def test_relevance_of_a_tag_is_that_of_its_own_logit(tagger):
     found = inspect(tagger, {"text": SENTENCE})
     tags = found.output["tags"]
-    assert found.about()["relevance"] == [f"{each['word']}: {each['tag']}" for each in tags]
-    target, (tokens,) = 1, found.inputs
+    assert found.about()["relevance_targets"] == [f"{each['word']}: {each['tag']}" for each in tags]
+    target, (tokens,) = 1, found.model_inputs
     with torch.enable_grad(), watch(tagger.model, gradients=True) as seen:
         logit = tagger.model(tokens)[0, tags[target]["token"], tagger.labels.index(tags[target]["tag"])]
         torch.autograd.grad(logit, tagger.model.parameters(), allow_unused=True)
-    row = np.zeros(len(found.sides["text"].tokens))
+    row = np.zeros(len(found.axes["text"].tokens))
     row[tags[target]["token"]] = 1
     start = row.copy()
     for trace in reversed(seen.traces()):
@@ -114,9 +114,9 @@ def test_a_question_and_its_text_stand_below_one_another_with_the_answer_marked(
     everything_can_be_asked(found)
     (said,) = answerer([STORY], [question])
     assert found.output == {"text": said.text, "begin": said.begin, "end": said.end, "score": said.score}
-    side, line = found.sides["text"], f"{question}\n{STORY}"
+    side, line = found.axes["text"], f"{question}\n{STORY}"
     assert side.text == line
-    marked = [place["text"] for place, note in zip(side.places, side.notes, strict=True) if note]
+    marked = [place["text"] for place, note in zip(side.positions, side.notes, strict=True) if note]
     assert side.notes.count("answer") == 1
     assert line[marked[0][0] : marked[-1][1]] == said.text
     assert cut_out(side, line)[1:8] == question.split()
@@ -128,9 +128,9 @@ def test_of_a_long_text_the_window_with_the_answer_is_shown(answerer):
     long, question = " ".join([STORY] * 5), "what ?"
     found = inspect(answerer, {"text": long, "question": question})
     assert found.output["text"] == answerer([long], [question])[0].text
-    assert len(found.sides["text"].tokens) <= answerer.room
-    side, line = found.sides["text"], f"{question}\n{long}"
-    marked = [place["text"] for place, note in zip(side.places, side.notes, strict=True) if note]
+    assert len(found.axes["text"].tokens) <= answerer.room
+    side, line = found.axes["text"], f"{question}\n{long}"
+    marked = [place["text"] for place, note in zip(side.positions, side.notes, strict=True) if note]
     assert line[marked[0][0] : marked[-1][1]] == found.output["text"]
 
 
@@ -140,12 +140,12 @@ def test_a_prompt_and_its_answer_are_looked_at_as_attention_says(writer):
     everything_can_be_asked(found)
     assert found.output["text"] == writer([prompt])[0]
     for trace in writer.attention(prompt):
-        rows, columns = found.sides_of(found.store[trace.name])
-        assert tuple(found.sides[rows].tokens) == trace.rows
-        assert tuple(found.sides[columns].tokens) == trace.columns
+        rows, columns = found.axes_of(found.store[trace.name])
+        assert tuple(found.axes[rows].tokens) == trace.rows
+        assert tuple(found.axes[columns].tokens) == trace.columns
         np.testing.assert_allclose(found.row(trace.name, 1, 1), trace.weights[0, 1, 1].numpy(), atol=1e-6)
-    assert found.rollout(0).shape == found.relevance(0).shape == (len(found.sides["source"].tokens),)
-    given = inspect(writer, {"text": prompt, "answer": "two one"})
+    assert found.rollout(0).shape == found.relevance(0).shape == (len(found.axes["source"].tokens),)
+    given = inspect(writer, {"text": prompt, "target_text": "two one"})
     assert given.output["text"] == "two one"
     assert given.output["score"] is None
 
@@ -159,7 +159,7 @@ def test_sentinels_stand_where_they_were_typed(writer):
         "<extra_id_0>",
         "<extra_id_1>",
     ]
-    side = inspect(writer, {"text": prompt, "answer": "<extra_id_0> blue"}).sides["source"]
+    side = inspect(writer, {"text": prompt, "target_text": "<extra_id_0> blue"}).axes["source"]
     assert cut_out(side, prompt)[:-1] == [prompt[slice(*place)] for place in places]
 
 
@@ -193,5 +193,5 @@ def test_what_a_change_does_to_tags_answers_and_prompts_is_told(tagger, answerer
     assert spans["target"]["tokens"] == ["begins", "ends"]
     assert spans["original"]["text"] == answerer([STORY], ["what ?"])[0].text
     assert spans["loss"]["original"] != spans["loss"]["changed"]
-    answered = compare_outputs(writer, {"text": "count: one two", "answer": "two"}, off)
+    answered = compare_outputs(writer, {"text": "count: one two", "target_text": "two"}, off)
     assert answered["original"]["text"] == "two"

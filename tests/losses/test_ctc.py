@@ -40,7 +40,7 @@ def graded(loss, logits, weights):
 
 
 @pytest.mark.parametrize("shape", [(5, 13, 5, 6), (7, 9, 4, 2), (3, 6, 1, 4), (4, 31, 11, 3), (2, 5, 0, 3)], ids=str)
-def test_the_loss_and_its_gradient_are_torchs(shape):
+def test_loss_and_gradient_equal_torch(shape):
     logits, targets, frames, sizes, blank = some(*shape)
     weights = torch.arange(1.0, len(logits) + 1, dtype=torch.float64)
     frames = torch.maximum(frames, required_frames(targets, sizes)).clamp(max=logits.shape[1])
@@ -59,7 +59,7 @@ def test_the_loss_and_its_gradient_are_torchs(shape):
 
 
 @pytest.mark.parametrize("target", [(), (0,), (0, 1), (0, 0), (1, 0, 1), (1, 1, 0)], ids=str)
-def test_the_probability_is_the_sum_over_all_alignments(target):
+def test_probability_is_the_sum_over_alignments(target):
     logp = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
     ways = enumerated(logp, 2)
     expected = torch.stack([score for score, _ in ways[target]]).logsumexp(0)
@@ -122,7 +122,7 @@ def test_too_few_frames_are_infinite_and_never_nan():
     check_frame_lengths(targets[1:3], frames[1:3], sizes[1:3])
 
 
-def test_the_gradient_of_an_infinite_loss_is_zero_even_when_it_is_asked_for():
+def test_gradient_of_infinite_loss_is_zero():
     x = torch.randn(1, 2, 3, requires_grad=True)
     losses = ctc_loss(x.log_softmax(-1), torch.tensor([[0, 0]]), torch.tensor([2]), torch.tensor([2]), 2)
     losses.sum().backward()

@@ -1,8 +1,5 @@
 """The fused loss equals the plain one in value and gradient."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -56,7 +53,7 @@ def check(chunk, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [None, 1, 4, 21, 100])
-def test_value_and_gradient_are_those_of_the_plain_form(chunk, smoothing):
+def test_value_and_gradient_equal_the_plain_form(chunk, smoothing):
     check(chunk, smoothing)
 
 
@@ -207,17 +204,13 @@ for a, b in zip(gradients(run, nested), expected, strict=True):
 """
 
 
-def compiled(**settings):
-    subprocess.run([sys.executable, "-c", CODE.format(**settings)], check=True)
-
-
 @pytest.mark.parametrize("half", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_compiles_into_one_graph_with_the_model(half):
-    compiled(tied=True, half=half, backend="aot_eager")
+def test_compiles_into_one_graph_with_the_model(half, python):
+    python(CODE.format(tied=True, half=half, backend="aot_eager"))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("half", [False, True])
-def test_compiles_to_kernels_with_the_model(tied, half):
-    compiled(tied=tied, half=half, backend="inductor")
+def test_compiles_to_kernels_with_the_model(tied, half, python):
+    python(CODE.format(tied=tied, half=half, backend="inductor"))

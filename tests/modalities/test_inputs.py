@@ -56,7 +56,7 @@ def test_text_has_a_limit_and_needs_whole_characters():
 
 
 def test_every_argument_is_a_text():
-    assert [tuple(each) for each in Text.sources(["a", "b"])] == [("text 1", "a"), ("text 2", "b")]
+    assert [tuple(each) for each in Text.sources(["a", "b"])] == [("text 1", "a", ""), ("text 2", "b", "")]
 
 
 # -- image -------------------------------------------------------------------------------------------------------------
@@ -121,8 +121,7 @@ def test_image_of_a_request_is_base64_or_an_upload():
 
 def test_folder_means_the_images_in_it(tmp_path):
     (tmp_path / "shapes").mkdir()
-    with pytest.raises(BadInput, match="contains no image files"):
-        list(Image.sources([str(tmp_path)]))
+    assert [each.problem for each in Image.sources([str(tmp_path)])] == [f"there are no image files in {tmp_path}"]
     for name in ("b.png", "shapes/a.png"):
         (tmp_path / name).write_bytes(png())
     (tmp_path / "notes.txt").write_text("no picture")

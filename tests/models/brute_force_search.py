@@ -19,11 +19,16 @@ def targets(batch=6, length=7, vocab=11, seed=2):
     return target
 
 
-def log_probs(model, source, tokens):
-    """The model re-run from nothing: log-probabilities of the token after bos + tokens."""
-    target = torch.tensor([[model.config.bos, *tokens]])
+def all_log_probs(model, source, outputs):
+    """The model re-run from nothing: for outputs of one length, log-probabilities of the token after bos + tokens."""
+    target = torch.tensor([[model.config.bos, *tokens] for tokens in outputs])
     with torch.no_grad():
-        return model(source[None], target)[0, -1].log_softmax(-1).tolist()
+        return model(source.expand(len(outputs), -1), target)[:, -1].log_softmax(-1).tolist()
+
+
+def log_probs(model, source, tokens):
+    """The same of one output."""
+    return all_log_probs(model, source, [tokens])[0]
 
 
 def brute_beam(model, source, limit, beams, penalty, groups=1, diversity=0.0):
@@ -35,8 +40,8 @@ def brute_beam(model, source, limit, beams, penalty, groups=1, diversity=0.0):
         used = {}
         for g in range(groups):
             grown = []
-            for tokens, total in live[g]:
-                scores = log_probs(model, source, tokens)
+            everything = all_log_probs(model, source, [tokens for tokens, _ in live[g]])
+            for (tokens, total), scores in zip(live[g], everything, strict=True):
                 grown += [(total + s - diversity * used.get(w, 0), total + s, tokens, w) for w, s in enumerate(scores)]
             grown = sorted(grown, key=lambda c: -c[0])[: 2 * each]
             for _, total, tokens, word in grown[:each]:

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -184,7 +181,7 @@ def test_initial_weights_follow_bert():
     assert model.head.words.weight is model.embed.weight
 
 
-def test_compiles_to_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -200,7 +197,7 @@ for head in ("pretraining", "classes(3)", None):
         graphs = counter.frame_count if n == 6 else graphs
     assert counter.frame_count == graphs, "a new shape was compiled anew"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 @pytest.mark.parametrize(

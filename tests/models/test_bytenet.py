@@ -77,7 +77,7 @@ def test_mismatched_settings_raise():
 def test_it_learns_to_copy_and_to_end(unchecked):
     torch.manual_seed(0)
     model = regard.build("bytenet", size="tiny", vocab=14, width=48, encoder_layers=3, decoder_layers=3, dropout=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), lr=4e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
 
     def batch(rows=64):
         source, lengths = ragged(rows, longest=8, vocab=14, seed=int(torch.randint(1 << 30, ())))
@@ -88,9 +88,9 @@ def test_it_learns_to_copy_and_to_end(unchecked):
     for _ in range(120):
         source, lengths, target, wanted = batch()
         loss = nn.functional.cross_entropy(model(source, target, lengths).flatten(0, 1), wanted.flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     source, lengths, target, wanted = batch()
     right = (model.eval()(source, target, lengths).argmax(-1) == wanted)[wanted >= 0]
     assert right.double().mean() > 0.9

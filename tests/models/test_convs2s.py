@@ -173,14 +173,14 @@ def backwards(rows=64, longest=6, vocab=14):
 
 def test_it_learns_to_reverse_with_the_right_alignment(unchecked):
     model = regard.build("convs2s", size="tiny", vocab=14, width=48, hidden=48, decoder_layers=2, dropout=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), lr=4e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(250):
         source, lengths, target, wanted = backwards()
         loss = nn.functional.cross_entropy(model(source, target, lengths).flatten(0, 1), wanted.flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimiser.step()
+        optimizer.step()
     model.eval()
     source, lengths, target, wanted = backwards()
     with torch.no_grad(), watch(model) as seen:

@@ -1,8 +1,5 @@
 """Decision Transformer: who sees what, histories of any length, actions of every kind."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -99,7 +96,7 @@ def test_watch_captures_attention_to_the_three_kinds_of_tokens(double):
     assert [trace.weights.shape for trace in seen.values()] == [(3, 3, 18, 18)] * 2
 
 
-def test_compiles_to_one_graph():
+def test_compiles_to_one_graph(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -110,4 +107,4 @@ run = torch.compile(model, backend="aot_eager", fullgraph=True)
 for a, b in zip(run(*moves), model(*moves), strict=True):
     torch.testing.assert_close(a, b)
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -236,7 +233,7 @@ def test_loss_inside_forward_equals_loss_of_the_logits():
     torch.testing.assert_close(model(tokens, targets=targets, loss=loss), expected)
 
 
-def test_compiles_to_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -252,7 +249,7 @@ for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swigl
         graphs = counter.frame_count if n == 6 else graphs
     assert counter.frame_count == graphs, "a new shape was compiled anew"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 @pytest.mark.parametrize(

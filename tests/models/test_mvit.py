@@ -1,8 +1,5 @@
 """MViT: what it costs, what it reads, what it gives; the laws of images. Parity is in tests/parity."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -199,6 +196,6 @@ for settings in (folded, SIZES["v1-b"], SIZES["s-clips"] | {"num_frames": 4}):
 
 
 @pytest.mark.long
-def test_all_variants_compile_to_one_graph():
+def test_all_variants_compile_to_one_graph(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
-    subprocess.run([sys.executable, "-c", COMPILED], check=True)
+    python(COMPILED)

@@ -92,13 +92,13 @@ def test_it_learns_to_add(unchecked, decoder):
     task = arithmetic.Config(eval_examples=50).build(data, seed=1)
     torch.manual_seed(1)
     model = NeuralGPU(task.fit(Config(vocab=7, width=16, rows=1, decoder=decoder, length_offset=2.0)))
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-5)
     stream = task.batches().start(StreamPosition())
     for _ in range(160):
         drawn = next(stream)
         loss, _ = task.loss(model, drawn.batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss / drawn.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     assert task.evaluate(model, "val")["exact_match"] > 0.9

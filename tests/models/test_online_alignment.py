@@ -310,7 +310,7 @@ def test_it_learns_a_monotone_task_and_emits_early():
     torch.set_default_dtype(torch.float32)
     torch.manual_seed(0)
     model = build("online_alignment", vocab=8, width=16, hidden=32, layers=1, cell="gru").train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     choices = PolicyGradientLoss(
         Reinforce(entropy=0.3, final_entropy=0.02, entropy_steps=100, baseline="leave_one_out", num_samples=4)
     )
@@ -328,10 +328,10 @@ def test_it_learns_a_monotone_task_and_emits_early():
         pass_state = PassState()
         rewards = token_log_probs(model(source, target[:, :-1], pass_state=pass_state), target[:, 1:])
         loss = choices.loss(*collect_choices(pass_state)[:2], rewards, torch.ones_like(rewards, dtype=torch.bool), step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         ((loss - rewards.sum()) / rewards.numel()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     source, target, gaps = batch(100)
     with torch.no_grad(), watch(model.eval()) as seen:
         right = model(source, target[:, :-1]).argmax(-1) == target[:, 1:]

@@ -272,7 +272,7 @@ def test_compiled_equals_eager_and_time_adds_no_graph(plain):
 
 def test_it_learns_to_reverse_with_the_right_alignment():
     model = build("rnnsearch", size="tiny", vocab=14, width=32, hidden=32, dropout=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 
     def batch(rows=64, longest=6):
         lengths = torch.randint(3, longest + 1, (rows,))
@@ -289,10 +289,10 @@ def test_it_learns_to_reverse_with_the_right_alignment():
     for _ in range(150):
         source, lengths, target, wanted = batch()
         loss = nn.functional.cross_entropy(model(source, target, lengths).flatten(0, 1), wanted.flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     model.eval()
     source, lengths, target, wanted = batch()
     with torch.no_grad(), watch(model) as seen:

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -125,7 +122,7 @@ def test_without_positions_the_encoder_is_permutation_equivariant(double):
     assert not torch.allclose(ordered.encode(source)[:, order], ordered.encode(source[:, order]))
 
 
-def test_compiles_to_one_graph_for_many_shapes():
+def test_compiles_to_one_graph_for_many_shapes(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """
 import torch
@@ -140,7 +137,7 @@ for n, t in [(6, 5), (8, 9), (16, 12), (11, 7)]:
     graphs = counter.frame_count if n == 6 else graphs
 assert counter.frame_count == graphs, "a new shape was compiled anew"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
 def test_embeddings_are_tied_unless_asked_otherwise():

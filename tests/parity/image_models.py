@@ -1,21 +1,11 @@
 """What comparisons of image models have in common."""
 
-import copy
-
 import torch
 
 import regard
 from regard.attention.capture.watch import watch
-from regard.weights.table import export_state_dict
 
-
-def shaken(model, by=0.3):
-    """A model in float64, every tensor of it away from its initial value."""
-    model = model.double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * by)
-    return model
+from .harness import exported_gradients
 
 
 def same(found, expected, far=1e-10):
@@ -27,23 +17,11 @@ def gradients_agree(theirs, expected, ours, found, table, named=lambda state: st
     pull = torch.randn_like(expected)
     (expected * pull).sum().backward()
     (found * pull).sum().backward()
-    held = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(held.parameters(), ours.parameters(), strict=True):
-            mine.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-    mapped = export_state_dict(table, held)
+    mapped = exported_gradients(table, ours)
     wanted = {name: p.grad for name, p in named(dict(theirs.named_parameters())).items() if p.grad is not None}
     for name, gradient in wanted.items():
         torch.testing.assert_close(mapped[name], gradient, rtol=1e-7, atol=1e-9, msg=name)
     assert wanted.keys() == mapped.keys()
-
-
-def round_trip(theirs, table, ours):
-    """Their tensors, read into ours and written again, are the same to the bit."""
-    back = export_state_dict(table, ours)
-    assert back.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert torch.equal(back[name], value), name
 
 
 def maps_agree(theirs, ours, given, monkeypatch):

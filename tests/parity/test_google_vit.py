@@ -10,7 +10,8 @@ from regard.models.vit import Config, ViT
 from regard.weights.other import google_vit
 from regard.weights.table import export_state_dict, import_state_dict
 
-from .image_models import same, shaken
+from .harness import shaken
+from .image_models import same
 
 SMALL = Config(num_classes=5, image_size=24, patch_size=6, width=24, heads=3, layers=2, ffn=40, feedforward="gelu_tanh")
 KINDS = {

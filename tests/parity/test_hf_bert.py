@@ -1,17 +1,16 @@
 """transformers' BERT with each of its heads and ours, from the same weights: values, gradients, maps."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models.bert import BERT, Config
 from regard.weights.hf import bert
-from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.table import import_state_dict
+
+from .harness import gradients_equal, hf_peer, maps_equal, maps_of, round_trip, with_weights_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -42,11 +41,7 @@ def peer(head="pretraining", **settings):
         }
         | settings
     )
-    config._attn_implementation = "eager"
-    theirs = getattr(transformers, HEADS[head])(config).double().eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
+    theirs = hf_peer(getattr(transformers, HEADS[head]), config)
     theirs.config.architectures = [HEADS[head]]
     return theirs
 
@@ -55,8 +50,7 @@ def pair(head="pretraining", **settings):
     theirs = peer(head, **settings)
     ours = BERT(bert.import_config(theirs.config.to_dict())).double().eval()
     assert ours.config.head == head
-    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
-    return theirs, ours
+    return theirs, with_weights_of(theirs, ours, bert)
 
 
 def batch():
@@ -99,8 +93,7 @@ def test_pooled_vector_equals_bert():
 
 def test_answers_equal_those_of_bert_in_float32():
     theirs = peer().float()
-    ours = BERT(bert.import_config(theirs.config.to_dict())).eval()
-    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
+    ours = with_weights_of(theirs, BERT(bert.import_config(theirs.config.to_dict())).eval(), bert)
     tokens, segments, lengths, there = batch()
     with torch.no_grad():
         expected = theirs(tokens, attention_mask=there.long(), token_type_ids=segments).prediction_logits
@@ -150,40 +143,22 @@ def test_loss_of_pretraining_and_its_gradients_equal_those_of_bert():
 
 
 def compare(theirs, ours, least):
-    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-    mapped = export_state_dict(bert.table(ours.config), gradients)
-    compared = 0
-    for name, parameter in theirs.named_parameters():
-        if parameter.grad is not None:
-            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-6, atol=1e-8, msg=name)
-            compared += 1
-    assert compared >= least
+    assert gradients_equal(theirs, bert.table(ours.config), ours, rtol=1e-6, atol=1e-8) >= least
 
 
 def test_attention_maps_equal_those_of_bert():
     theirs, ours = pair()
     tokens, segments, lengths, there = batch()
-    with torch.no_grad(), watch(ours) as seen:
-        ours(tokens, segments, lengths)
     with torch.no_grad():
         maps = theirs(tokens, attention_mask=there.long(), token_type_ids=segments, output_attentions=True).attentions
-    assert list(seen) == [f"encoder.blocks.{n}.mix" for n in range(3)]
-    for trace, expected in zip(seen.values(), maps, strict=True):
-        torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
+    maps_equal(maps_of(maps, "encoder"), ours, tokens, segments, lengths)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
 def test_import_then_export_is_exact(head):
     theirs = peer(head).float()
-    ours = BERT(bert.import_config(theirs.config.to_dict()))
-    import_state_dict(bert.table(ours.config), theirs.state_dict(), ours)
-    back = export_state_dict(bert.table(ours.config), ours)
-    assert set(back) == set(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        assert torch.equal(back[name], value), name
+    ours = with_weights_of(theirs, BERT(bert.import_config(theirs.config.to_dict())), bert)
+    round_trip(theirs.state_dict(), bert.table(ours.config), ours)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)

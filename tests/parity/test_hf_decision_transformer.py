@@ -1,15 +1,14 @@
 """transformers' DecisionTransformerModel and ours, from the same weights: predictions, gradients, maps."""
 
-import copy
-
 import pytest
 import torch
 
-from regard.attention.capture.watch import watch
 from regard.core.errors import Unsupported
 from regard.models.decision_transformer import Config, DecisionTransformer
 from regard.weights.hf import decision_transformer
 from regard.weights.table import export_state_dict, import_state_dict
+
+from .harness import gradients_equal, hf_peer, maps_equal, maps_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -32,12 +31,7 @@ def peer(**settings):
         }
         | settings
     )
-    config._attn_implementation = "eager"
-    theirs = transformers.DecisionTransformerModel(config).double().eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return theirs
+    return hf_peer(transformers.DecisionTransformerModel, config)
 
 
 def pair(**settings):
@@ -98,24 +92,15 @@ def test_gradients_of_all_parameters_equal_the_peers():
     moves = history()
     for answers in (ours(*moves), asked(theirs, *moves)):
         sum((n + 1) * x.square().sum() for n, x in enumerate(answers)).backward()
-    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(parameter.grad)
-    mapped = export_state_dict(decision_transformer.table(ours.config), gradients)
-    compared = 0
-    for name, parameter in theirs.named_parameters():
-        if name not in ("encoder.wte.weight", "encoder.wpe.weight"):
-            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-8, atol=1e-9, msg=name)
-            compared += 1
+    compared = gradients_equal(
+        theirs, decision_transformer.table(ours.config), ours, unused=("encoder.wte.weight", "encoder.wpe.weight")
+    )
     assert compared == 2 * 12 + 2 + 1 + 3 * 2 + 2 + 3 * 2
 
 
 def test_attention_maps_equal_the_peers():
     theirs, ours = pair()
     returns, states, actions, timesteps = history()
-    with torch.no_grad(), watch(ours) as seen:
-        ours(returns, states, actions, timesteps)
     with torch.no_grad():
         maps = theirs(
             states=states,
@@ -124,9 +109,7 @@ def test_attention_maps_equal_the_peers():
             timesteps=timesteps,
             output_attentions=True,
         ).attentions
-    assert list(seen) == [f"decoder.blocks.{n}.mix" for n in range(2)]
-    for trace, expected in zip(seen.values(), maps, strict=True):
-        torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
+    maps_equal(maps_of(maps, "decoder"), ours, returns, states, actions, timesteps)
 
 
 def test_import_then_export_is_the_same_function_and_then_exact(tmp_path):

@@ -1,18 +1,17 @@
 """transformers' GPT2LMHeadModel and ours, from the same weights: values, gradients, maps, searches."""
 
-import copy
 from dataclasses import replace
 
 import pytest
 import torch
 
-from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
-from regard.decoding.beam_search import beam_search, greedy_search
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models.gpt import GPT
 from regard.weights.hf import gpt2
-from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.table import import_state_dict
+
+from .harness import gradients_equal, hf_peer, maps_equal, maps_of, outputs, round_trip, searched, with_weights_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -36,19 +35,13 @@ def peer(**settings):
         }
         | settings
     )
-    config._attn_implementation = "eager"
-    theirs = transformers.GPT2LMHeadModel(config).double().eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return theirs
+    return hf_peer(transformers.GPT2LMHeadModel, config)
 
 
 def pair(**settings):
     theirs = peer(**settings)
     ours = GPT(gpt2.import_config(theirs.config.to_dict())).double().eval()
-    import_state_dict(gpt2.table(ours.config), theirs.state_dict(), ours)
-    return theirs, ours
+    return theirs, with_weights_of(theirs, ours, gpt2)
 
 
 def batch():
@@ -79,8 +72,7 @@ def test_logits_equal_those_of_gpt2(settings):
 
 def test_logits_equal_those_of_gpt2_in_float32():
     theirs = peer().float()
-    ours = GPT(gpt2.import_config(theirs.config.to_dict())).eval()
-    import_state_dict(gpt2.table(ours.config), theirs.state_dict(), ours)
+    ours = with_weights_of(theirs, GPT(gpt2.import_config(theirs.config.to_dict())).eval(), gpt2)
     tokens = torch.randint(VOCAB, (3, 9))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
@@ -101,40 +93,22 @@ def test_loss_and_gradients_of_all_parameters_equal_those_of_gpt2(tied):
     mean = total / (wanted != -100).sum()
     torch.testing.assert_close(mean, expected, rtol=1e-10, atol=1e-10)
     mean.backward()
-
-    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(parameter.grad)
-    mapped = export_state_dict(gpt2.table(ours.config), gradients)
-    compared = 0
-    for name, parameter in theirs.named_parameters():
-        torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-8, atol=1e-9, msg=name)
-        compared += 1
-    assert compared == 3 * 12 + 4 + (0 if tied else 1)
+    assert gradients_equal(theirs, gpt2.table(ours.config), ours) == 3 * 12 + 4 + (0 if tied else 1)
 
 
 def test_attention_maps_equal_those_of_gpt2():
     theirs, ours = pair()
     tokens = torch.randint(VOCAB, (2, 6))
-    with torch.no_grad(), watch(ours) as seen:
-        ours(tokens)
     with torch.no_grad():
         maps = theirs(tokens, output_attentions=True).attentions
-    assert list(seen) == [f"decoder.blocks.{n}.mix" for n in range(3)]
-    for trace, expected in zip(seen.values(), maps, strict=True):
-        torch.testing.assert_close(trace.weights, expected, rtol=1e-10, atol=1e-10)
+    maps_equal(maps_of(maps, "decoder"), ours, tokens)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_import_then_export_is_exact(settings):
     theirs = peer(**settings).float()
-    ours = GPT(gpt2.import_config(theirs.config.to_dict()))
-    import_state_dict(gpt2.table(ours.config), theirs.state_dict(), ours)
-    back = export_state_dict(gpt2.table(ours.config), ours)
-    assert set(back) == set(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        assert torch.equal(back[name], value), name
+    ours = with_weights_of(theirs, GPT(gpt2.import_config(theirs.config.to_dict())), gpt2)
+    round_trip(theirs.state_dict(), gpt2.table(ours.config), ours)
 
 
 def test_config_round_trip():
@@ -163,11 +137,7 @@ def test_search_finds_what_generate_finds(beams):
         pad_token_id=EOS,
     )
     expected = found[:, 7:].unflatten(0, (3, beams)).tolist()
-    if beams == 1:
-        mine = [[one] for one in greedy_search(ours, tokens, lengths, max_length=10)]
-    else:
-        mine = beam_search(ours, tokens, lengths, max_length=10, beam_size=beams, num_candidates=beams)
-    assert [[h.tokens for h in row] for row in mine] == expected
+    assert outputs(searched(ours, tokens, lengths, beams, 10)) == expected
 
 
 @pytest.mark.parametrize(

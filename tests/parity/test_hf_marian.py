@@ -1,15 +1,22 @@
 """transformers' MarianMTModel and ours, from the same weights: values, gradients, maps, searches."""
 
-import copy
-
 import pytest
 import torch
 
-from regard.attention.capture.watch import watch
-from regard.decoding.beam_search import beam_search, greedy_search
 from regard.models.transformer import Transformer
 from regard.weights.hf import marian
-from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.table import export_state_dict
+
+from .harness import (
+    encoder_decoder_maps,
+    gradients_equal,
+    hf_peer,
+    maps_equal,
+    outputs,
+    round_trip,
+    searched,
+    with_weights_of,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -37,16 +44,11 @@ def peer(activation="swish", **settings):
         dropout=0.0,
         **settings,
     )
-    config._attn_implementation = "eager"
-    theirs = transformers.MarianMTModel(config).double().eval()
+    theirs = hf_peer(transformers.MarianMTModel, config)
     if not config.tie_word_embeddings:  # then transformers ties nothing; ours unties the head only
         for part in (theirs.model.encoder, theirs.model.decoder):
             part.embed_tokens = theirs.model.shared
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-        theirs.final_logits_bias.normal_()
+    theirs.final_logits_bias.normal_()
     return theirs
 
 
@@ -54,8 +56,7 @@ def pair(activation="swish", **settings):
     """The peer, and ours with its weights. The peer rounds its sinusoids to float32; here it gets exact ones."""
     theirs = peer(activation, **settings)
     config = marian.import_config(theirs.config.to_dict())
-    ours = Transformer(config).double().eval()
-    import_state_dict(marian.table(config), theirs.state_dict(), ours)
+    ours = with_weights_of(theirs, Transformer(config).double().eval(), marian)
     theirs.load_state_dict(export_state_dict(marian.table(config), ours))
     return theirs, ours
 
@@ -83,9 +84,7 @@ def test_logits_equal_those_of_marian(activation, settings):
 
 def test_logits_equal_those_of_marian_in_float32():
     theirs = peer().float()
-    config = marian.import_config(theirs.config.to_dict())
-    ours = Transformer(config).eval()
-    import_state_dict(marian.table(config), theirs.state_dict(), ours)
+    ours = with_weights_of(theirs, Transformer(marian.import_config(theirs.config.to_dict())).eval(), marian)
     source, target, lengths, there = batch()
     with torch.no_grad():
         expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
@@ -99,48 +98,23 @@ def test_gradients_of_all_parameters_equal_those_of_marian(tied):
     wanted = torch.randn(3, 6, VOCAB, dtype=torch.float64)
     (theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits * wanted).sum().backward()
     (ours(source, target, lengths) * wanted).sum().backward()
-
-    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(parameter.grad)
-    mapped = export_state_dict(marian.table(ours.config), gradients)
-    compared = 0
-    for name, parameter in theirs.named_parameters():
-        if parameter.requires_grad:
-            torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-9, atol=1e-9, msg=name)
-            compared += 1
+    compared = gradients_equal(theirs, marian.table(ours.config), ours, rtol=1e-9)
     assert compared == 2 * 16 + 3 * 26 + (1 if tied else 2)
 
 
 def test_attention_maps_equal_those_of_marian():
     theirs, ours = pair()
     source, target, lengths, there = batch()
-    with torch.no_grad(), watch(ours) as seen:
-        ours(source, target, lengths)
     with torch.no_grad():
         out = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target, output_attentions=True)
-    maps = {f"encoder.blocks.{n}.mix": m for n, m in enumerate(out.encoder_attentions)}
-    maps |= {f"decoder.blocks.{n}.mix": m for n, m in enumerate(out.decoder_attentions)}
-    maps |= {f"decoder.blocks.{n}.cross": m for n, m in enumerate(out.cross_attentions)}
-    assert set(seen) == set(maps)
-    for name, expected in maps.items():
-        torch.testing.assert_close(seen[name].weights, expected, rtol=1e-10, atol=1e-10, msg=name)
+    maps_equal(encoder_decoder_maps(out), ours, source, target, lengths)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_import_then_export_is_exact(tied):
     theirs = peer(tie_word_embeddings=tied).float()
-    config = marian.import_config(theirs.config.to_dict())
-    ours = Transformer(config)
-    import_state_dict(marian.table(config), theirs.state_dict(), ours)
-    back = export_state_dict(marian.table(config), ours)
-    assert set(back) == set(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        if name.endswith("embed_positions.weight"):
-            torch.testing.assert_close(back[name], value, rtol=0, atol=1e-7)
-        else:
-            assert torch.equal(back[name], value), name
+    ours = with_weights_of(theirs, Transformer(marian.import_config(theirs.config.to_dict())), marian)
+    round_trip(theirs.state_dict(), marian.table(ours.config), ours, close=["embed_positions.weight"])
 
 
 def test_config_round_trip():
@@ -175,10 +149,8 @@ def test_search_finds_what_generate_finds(beams):
         output_scores=True,
     )
     expected = found.sequences[:, 1:].unflatten(0, (3, beams)).tolist()
-    if beams == 1:
-        mine = [[one] for one in greedy_search(ours, source, lengths, max_length=12)]
-    else:
-        mine = beam_search(ours, source, lengths, max_length=12, beam_size=beams, num_candidates=beams)
+    mine = searched(ours, source, lengths, beams, 12)
+    if beams > 1:
         scores = torch.tensor([[h.score for h in row] for row in mine])
         torch.testing.assert_close(scores, found.sequences_scores.view(3, beams).float(), rtol=1e-5, atol=1e-5)
-    assert [[h.tokens for h in row] for row in mine] == expected
+    assert outputs(mine) == expected

@@ -1,19 +1,27 @@
 """transformers' T5ForConditionalGeneration and ours, from the same weights: values, gradients, maps, searches."""
 
-import copy
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
-from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, Unsupported
-from regard.decoding.beam_search import beam_search, greedy_search
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models.t5 import T5, Config
 from regard.weights.hf import t5
-from regard.weights.table import export_state_dict, import_state_dict
+from regard.weights.table import import_state_dict
+
+from .harness import (
+    encoder_decoder_maps,
+    gradients_equal,
+    hf_peer,
+    maps_equal,
+    outputs,
+    round_trip,
+    searched,
+    with_weights_of,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -44,13 +52,10 @@ def peer(**settings):
         }
         | settings
     )
-    config._attn_implementation = "eager"
-    theirs = transformers.T5ForConditionalGeneration(config).double().eval()
+    theirs = hf_peer(transformers.T5ForConditionalGeneration, config)
     if settings.get("tie_word_embeddings") is False:  # today's transformers ties it until other weights are read
-        theirs.lm_head.weight = torch.nn.Parameter(theirs.lm_head.weight.detach().clone())
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
+        weight = theirs.lm_head.weight.detach()
+        theirs.lm_head.weight = torch.nn.Parameter(weight + 0.3 * torch.randn_like(weight))
     return theirs
 
 
@@ -73,9 +78,7 @@ def ours_of(theirs):
 
 def pair(**settings):
     theirs = exact(peer(**settings))
-    ours = ours_of(theirs).double().eval()
-    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
-    return theirs, ours
+    return theirs, with_weights_of(theirs, ours_of(theirs).double().eval(), t5)
 
 
 def batch():
@@ -99,8 +102,7 @@ def test_logits_equal_those_of_t5(kind):
 
 def test_logits_equal_those_of_t5_in_float32():
     theirs = peer().float()
-    ours = ours_of(theirs).eval()
-    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
+    ours = with_weights_of(theirs, ours_of(theirs).eval(), t5)
     source, target, lengths, there = batch()
     with torch.no_grad():
         expected = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target).logits
@@ -119,43 +121,23 @@ def test_loss_and_gradients_of_all_parameters_equal_those_of_t5(kind):
     total = ours(source, target, lengths, targets=labels, loss=fused_linear_cross_entropy)
     torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-9)
     total.backward()
-
-    gradients = copy.deepcopy(ours)  # a model that holds the gradients, so that the table can carry them over
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(parameter.grad)
-    mapped = export_state_dict(t5.table(ours.config), gradients)
-    compared = 0
-    for name, parameter in theirs.named_parameters():
-        torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-8, atol=1e-8, msg=name)
-        compared += 1
+    compared = gradients_equal(theirs, t5.table(ours.config), ours, atol=1e-8)
     assert compared == {"v1.0": 2 * 8 + 2 * 13 + 5, "v1.1": 2 * 9 + 2 * 14 + 6}[kind]
 
 
 def test_attention_maps_equal_those_of_t5():
     theirs, ours = pair(d_kv=6)
     source, target, lengths, there = batch()
-    with torch.no_grad(), watch(ours) as seen:
-        ours(source, target, lengths)
     with torch.no_grad():
         out = theirs(input_ids=source, attention_mask=there, decoder_input_ids=target, output_attentions=True)
-    maps = {f"encoder.blocks.{n}.mix": m for n, m in enumerate(out.encoder_attentions)}
-    maps |= {f"decoder.blocks.{n}.mix": m for n, m in enumerate(out.decoder_attentions)}
-    maps |= {f"decoder.blocks.{n}.cross": m for n, m in enumerate(out.cross_attentions)}
-    assert set(seen) == set(maps)
-    for name, expected in maps.items():
-        torch.testing.assert_close(seen[name].weights, expected, rtol=1e-9, atol=1e-9, msg=name)
+    maps_equal(encoder_decoder_maps(out), ours, source, target, lengths, far=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_import_then_export_is_exact(kind):
     theirs = peer(**KINDS[kind]).float()
-    ours = ours_of(theirs)
-    import_state_dict(t5.table(ours.config), theirs.state_dict(), ours)
-    back = export_state_dict(t5.table(ours.config), ours)
-    assert set(back) == set(theirs.state_dict())
-    for name, value in theirs.state_dict().items():
-        assert torch.equal(back[name], value), name
+    ours = with_weights_of(theirs, ours_of(theirs), t5)
+    round_trip(theirs.state_dict(), t5.table(ours.config), ours)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,11 +178,7 @@ def test_search_finds_what_generate_finds(kind, beams):
         length_penalty=1.0,
     )
     expected = found[:, 1:].unflatten(0, (3, beams)).tolist()
-    if beams == 1:
-        mine = [[one] for one in greedy_search(ours, source, lengths, max_length=23)]
-    else:
-        mine = beam_search(ours, source, lengths, max_length=23, beam_size=beams, num_candidates=beams)
-    assert [[h.tokens for h in row] for row in mine] == expected
+    assert outputs(searched(ours, source, lengths, beams, 23)) == expected
 
 
 @pytest.mark.parametrize("kind", ["v1.0", "v1.1"])

@@ -16,7 +16,8 @@ from regard.weights.hf import deit as hf_deit
 from regard.weights.hf import vit as hf_vit
 from regard.weights.table import import_state_dict
 
-from .image_models import gradients_agree, round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import gradients_agree, same
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()

@@ -8,9 +8,9 @@ from regard.core.errors import BadInput, Unsupported
 from regard.models.resnet import SIZES, Config, ResNet
 from regard.weights.table import export_state_dict, import_state_dict
 from regard.weights.timm import resnet as timm_resnet
-from tests.parity.image_models import there_and_back
 
-from .image_models import round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import same, there_and_back
 
 timm = pytest.importorskip("timm")
 torchvision = pytest.importorskip("torchvision")

@@ -16,7 +16,8 @@ from regard.weights.table import import_state_dict
 from regard.weights.timm import deit as timm_deit
 from regard.weights.timm import vit as timm_vit
 
-from .image_models import gradients_agree, round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import gradients_agree, same
 
 timm = pytest.importorskip("timm")
 

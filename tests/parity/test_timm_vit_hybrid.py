@@ -7,9 +7,9 @@ from regard.core.errors import Unsupported
 from regard.models.vit import SIZES, Config, ViT
 from regard.weights.table import import_state_dict
 from regard.weights.timm import vit_hybrid as timm_hybrid
-from tests.parity.image_models import there_and_back
 
-from .image_models import gradients_agree, round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import gradients_agree, same, there_and_back
 
 timm = pytest.importorskip("timm")
 from timm.layers import HybridEmbed  # noqa: E402

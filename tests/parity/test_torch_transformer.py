@@ -1,7 +1,5 @@
 """torch.nn.Transformer and our stacks, from the same weights: values, gradients, maps, and 20 steps of training."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -12,6 +10,8 @@ from regard.core.errors import BadInput
 from regard.models.transformer import Config, Transformer
 from regard.weights.other import torch_transformer
 from regard.weights.table import export_state_dict, import_state_dict
+
+from .harness import exported_gradients
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -77,11 +77,7 @@ def test_gradients_of_weights_and_inputs_equal_those_of_torch(norm):
         (run(model, *here, lengths) * wanted).sum().backward()
         inputs[run] = [each.grad for each in here]
     torch.testing.assert_close(inputs[run_ours], inputs[run_theirs], rtol=1e-9, atol=1e-9)
-    gradients = copy.deepcopy(ours)
-    with torch.no_grad():
-        for mine, parameter in zip(gradients.parameters(), ours.parameters(), strict=True):
-            mine.copy_(torch.zeros_like(mine) if parameter.grad is None else parameter.grad)
-    mapped = export_state_dict(torch_transformer.table(ours.config), gradients)
+    mapped = exported_gradients(torch_transformer.table(ours.config), ours)
     assert mapped.keys() == dict(theirs.named_parameters()).keys()
     for name, parameter in theirs.named_parameters():
         torch.testing.assert_close(mapped[name], parameter.grad, rtol=1e-9, atol=1e-9, msg=name)
@@ -119,15 +115,15 @@ def test_twenty_training_steps_equal_those_of_torch(norm):
     losses = {}
     for name, model, run in (("theirs", theirs, run_theirs), ("ours", ours, run_ours)):
         parameters = [p for n, p in model.named_parameters() if not n.startswith(("embed", "head"))]
-        optimiser = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.01)
+        optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.01)
         losses[name] = []
         for step in range(20):
             source, target, lengths, wanted = data[step % 4]
             loss = (run(model, source, target, lengths) - wanted).square().mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
+            optimizer.step()
             losses[name].append(loss.item())
     assert losses["theirs"][-1] < 0.9 * losses["theirs"][0]  # it does learn
     torch.testing.assert_close(losses["ours"], losses["theirs"], rtol=1e-8, atol=1e-8)

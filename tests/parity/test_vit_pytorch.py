@@ -9,7 +9,8 @@ from regard.models.vit import Config, ViT
 from regard.weights.other import vit_pytorch
 from regard.weights.table import export_state_dict, import_state_dict
 
-from .image_models import gradients_agree, round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import gradients_agree, same
 
 SMALL = {"image_size": 24, "patch_size": 6, "dim": 24, "depth": 2, "heads": 3, "dim_head": 8, "mlp_dim": 40,
     "num_classes": 5}  # fmt: skip

@@ -8,7 +8,8 @@ from regard.models.cct import CCT, SIZES, Config
 from regard.weights.other import vit_pytorch_cct
 from regard.weights.table import import_state_dict
 
-from .image_models import gradients_agree, round_trip, same, shaken
+from .harness import round_trip, shaken
+from .image_models import gradients_agree, same
 
 KINDS = {
     "3x1": {},

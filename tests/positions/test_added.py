@@ -16,9 +16,9 @@ def line(n):
 @pytest.mark.parametrize("width", [16, 17, 512])
 def test_halves_equal_marian(width):
     marian = pytest.importorskip("transformers.models.marian.modeling_marian")
-    theirs = marian.MarianSinusoidalPositionalEmbedding(600, width).create_weight()
+    peer = marian.MarianSinusoidalPositionalEmbedding(600, width).create_weight()
     ours = SinusoidalPositions(width, layout="halves").vectors(line(600))[0]
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-7)
+    torch.testing.assert_close(ours, peer, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("width", [6, 7])
@@ -66,9 +66,9 @@ def test_learned_is_a_lookup_with_gradient():
 
 @pytest.mark.parametrize("index", [line(11), torch.tensor([[10]]), torch.tensor([[-1, 0]])])
 def test_learned_raises_for_an_index_without_a_row(index):
-    with pytest.raises(RegardError, match="position") as told:
+    with pytest.raises(RegardError, match="position") as output:
         LearnedPositions(4, 10)(torch.zeros(1, index.shape[1], 4), index)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(output.value)
 
 
 def test_learned_checks_the_length_where_values_cannot_be_read():

@@ -25,8 +25,8 @@ def parts():
 def test_buckets_equal_t5(causal, buckets, distance):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     d = torch.arange(-3000, 3000)
-    theirs = t5.T5Attention._relative_position_bucket(d, not causal, buckets, distance)
-    assert torch.equal(RelativePositions(2, buckets, distance, causal).bucket(d), theirs)
+    peer = t5.T5Attention._relative_position_bucket(d, not causal, buckets, distance)
+    assert torch.equal(RelativePositions(2, buckets, distance, causal).bucket(d), peer)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -57,12 +57,12 @@ def test_slopes_of_other_numbers_are_filled_from_the_next_power(heads):
 @pytest.mark.parametrize("heads", [8, 12])
 def test_alibi_weights_equal_bloom_under_a_causal_mask(heads):
     bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
-    theirs = bloom.build_alibi_tensor(torch.ones(1, 20), heads, torch.float32)[
+    peer = bloom.build_alibi_tensor(torch.ones(1, 20), heads, torch.float32)[
         None
     ]  # slope · m: differs by a row constant
     index, causal = torch.arange(20)[None], torch.ones(20, 20).tril().bool()
     ours = AlibiPositions(heads).bias(index, index).dense()
-    soft = [b.masked_fill(~causal, -math.inf).softmax(-1) for b in (ours, theirs.expand_as(ours))]
+    soft = [b.masked_fill(~causal, -math.inf).softmax(-1) for b in (ours, peer.expand_as(ours))]
     torch.testing.assert_close(*soft)
 
 
@@ -72,13 +72,13 @@ class TestEveryBias:
         near, far = part.bias(QUERIES, KEYS).dense(), part.bias(QUERIES + 977, KEYS + 977).dense()
         assert torch.equal(near, far)
 
-    def test_asked_rows_are_the_rows_of_the_whole(self, part):
-        whole = part.bias(QUERIES, KEYS).dense()
+    def test_requested_rows_equal_those_of_the_full_bias(self, part):
+        full = part.bias(QUERIES, KEYS).dense()
         for rows in (slice(1, 3), slice(0, 1), slice(2, None), slice(0, 0)):
             fresh, warm = part.bias(QUERIES, KEYS), part.bias(QUERIES, KEYS)
             warm.dense()
-            assert torch.equal(fresh.dense(rows), whole[:, :, rows])
-            assert torch.equal(warm.dense(rows), whole[:, :, rows])
+            assert torch.equal(fresh.dense(rows), full[:, :, rows])
+            assert torch.equal(warm.dense(rows), full[:, :, rows])
 
     @pytest.mark.parametrize(("q", "k"), [(2, 2), (1, 2), (2, 1), (1, 1)])
     def test_score_equals_dense_elementwise(self, part, q, k):
@@ -101,7 +101,7 @@ class TestEveryBias:
         bias = part.bias(QUERIES, KEYS)
         assert bias.dense().data_ptr() == bias.dense().data_ptr() == bias.dense(slice(0, 2)).data_ptr()
 
-    def test_seen_without_gradient_still_trains(self, part):
+    def test_dense_without_gradient_does_not_block_training(self, part):
         bias = part.bias(QUERIES, KEYS)
         with torch.inference_mode():
             bias.dense()

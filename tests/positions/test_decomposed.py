@@ -72,8 +72,8 @@ def test_folded_bias_is_equal_in_value_and_gradient(grid, before, backend):
     for which in ("eager", backend):
         out = BACKENDS[which](*given, None, positions.bias(given[0], queries, keys), 0.3, 0.0)
         results.append((out, *torch.autograd.grad(out.square().sum(), (*given, *positions.parameters()))))
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+    for ours, peer in zip(*results, strict=True):
+        torch.testing.assert_close(ours, peer, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.usefixtures("double", "unchecked")

@@ -66,9 +66,9 @@ def test_autocast_does_not_change_positions():
 
 def test_half_precision_is_interpolated_in_float32():
     part = GridPositions(4, (5, 5))
-    wanted = part.vectors((8, 3)).bfloat16()
+    expected = part.vectors((8, 3)).bfloat16()
     half = GridPositions(4, (5, 5))
     half.load_state_dict(part.state_dict())
     with torch.no_grad():
         half.table.copy_(half.table.bfloat16())
-    torch.testing.assert_close(half.to(torch.bfloat16).vectors((8, 3)), wanted, rtol=0.02, atol=0.002)
+    torch.testing.assert_close(half.to(torch.bfloat16).vectors((8, 3)), expected, rtol=0.02, atol=0.002)

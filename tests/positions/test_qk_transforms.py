@@ -19,9 +19,9 @@ def test_halves_equal_llama(base):
     q, k = torch.randn(2, 2, 4, 37, 16)
     index = torch.stack([torch.arange(37), torch.arange(100, 137)])
     cos, sin = llama.LlamaRotaryEmbedding(config)(q, index)
-    theirs = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    peer = llama.apply_rotary_pos_emb(q, k, cos, sin)
     part = RotaryPositions(16, base=base)
-    for ours, their in zip((part.transform(q, index), part.transform(k, index)), theirs, strict=True):
+    for ours, their in zip((part.transform(q, index), part.transform(k, index)), peer, strict=True):
         torch.testing.assert_close(ours, their, rtol=0, atol=2e-5)  # they round the angle itself to float32
 
 

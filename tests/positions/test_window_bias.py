@@ -54,8 +54,8 @@ def test_continuous_bias_is_the_formula():
 
     for n, m in [(0, 17), (17, 0), (7, 3), (2, 12)]:
         at = torch.tensor([measure(n // 6 - m // 6, 3), measure(n % 6 - m % 6, 6)])
-        wanted = 16 * torch.sigmoid(part.down.weight @ torch.relu(part.up.weight @ at + part.up.bias))
-        torch.testing.assert_close(bias[:, n, m], wanted, rtol=1e-5, atol=1e-5)
+        expected = 16 * torch.sigmoid(part.down.weight @ torch.relu(part.up.weight @ at + part.up.bias))
+        torch.testing.assert_close(bias[:, n, m], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_continuous_bias_lies_between_0_and_16_and_one_cell_has_one():

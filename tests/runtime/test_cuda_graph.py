@@ -20,7 +20,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_replays_write_what_the_cpu_writes(way):
+def test_replayed_search_equals_cpu_search(way):
     for seed in range(3):
         on_cpu, on_gpu = tiny(seed), tiny(seed).cuda()
         for number in range(4):  # the later calls replay what the first recorded
@@ -32,7 +32,7 @@ def test_replays_write_what_the_cpu_writes(way):
         assert 0 < len(cuda_graph._captured[on_gpu]) <= cuda_graph.MAX_GRAPHS
 
 
-def test_changed_weights_and_watching_are_honoured():
+def test_changed_weights_and_hooks_disable_replay():
     model, (source, lengths) = tiny(0).cuda(), ragged(4)
     batch = source.cuda(), lengths.cuda()
     first = greedy_search(model, *batch, max_length=12)
@@ -48,7 +48,7 @@ def test_changed_weights_and_watching_are_honoured():
     ]
 
 
-def test_the_head_of_an_odd_vocabulary_is_the_same_product() -> None:
+def test_odd_vocabulary_head_is_equal() -> None:
     head = torch.nn.Linear(256, 50257, bias=False, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(16, 1, 256, device="cuda", dtype=torch.bfloat16)
     assert autoregressive._prefers_transposed(head, x)

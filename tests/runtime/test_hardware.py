@@ -3,7 +3,7 @@ import torch
 from regard.runtime import hardware
 
 
-def test_the_fastest_number_of_threads_is_kept(monkeypatch):
+def test_fastest_thread_count_is_set(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     stored = []
@@ -14,7 +14,7 @@ def test_the_fastest_number_of_threads_is_kept(monkeypatch):
         assert stored[-1] == best
 
 
-def test_what_the_user_set_is_respected(monkeypatch):
+def test_omp_num_threads_is_respected(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setattr(hardware, "_seconds", lambda n: 1 / 0)
     assert hardware.choose_threads() == torch.get_num_threads()

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -75,7 +72,7 @@ def test_few_rows_equal_the_same_rows_in_a_batch(then):
 
 
 @pytest.mark.parametrize("rows", [1, inference.PACK_ROWS])
-def test_columns_give_the_same_outputs(rows, monkeypatch):
+def test_column_major_outputs_are_equal(rows, monkeypatch):
     """For one row at a time, and where there is no oneDNN."""
     if rows > 1:
         monkeypatch.setattr(inference, "_can_pack", lambda: False)
@@ -98,7 +95,7 @@ def test_int8_model_gives_nearly_the_same_outputs():
 
 
 @int8
-def test_int8_rows_do_not_change_one_another():
+def test_int8_rows_are_independent():
     linear = nn.Linear(48, 40)
     ready = inference._Int8Linear(linear)
     x = torch.randn(9, 48) * torch.logspace(-3, 3, 9)[:, None]
@@ -122,7 +119,7 @@ def test_packing_twice_changes_nothing(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_embedding_is_untouched_and_the_tied_head_is_its_own(way):
+def test_embedding_is_unchanged_and_tied_head_is_copied(way):
     plain = model()
     assert plain.head.weight is plain.embed.weight
     table, copy = plain.embed.weight, plain.embed.weight.detach().clone()
@@ -134,7 +131,7 @@ def test_embedding_is_untouched_and_the_tied_head_is_its_own(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_shared_module_stays_shared(way):
+def test_shared_module_stays_shared(way):
     shared = nn.Linear(8, 8)
     ready = way(nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)}))
     assert ready["a"][0] is ready["b"][0]
@@ -220,7 +217,7 @@ def test_weight_format():
     assert inference.weight_format(inference.quantize_int8(model)) == "int8"
 
 
-def test_compiled_steps_are_the_eager_ones_in_the_same_memory():
+def test_compiled_steps_equal_eager_steps(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on.
 
     A CUDA graph reads and writes the memory it was captured with, so a compiled step must leave its results where the
@@ -259,9 +256,9 @@ for parts in ({}, modern):
             model.step(tokens, state)
         assert len(maps) == 2
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code)
 
 
-def test_what_has_no_static_shapes_is_not_compiled():
+def test_model_without_static_shapes_is_not_compiled():
     with pytest.raises(Unsupported, match="no static shapes"):
         inference.compile_step(nn.Linear(2, 2))

@@ -40,7 +40,7 @@ def test_kernels_that_a_cpu_has_run_and_others_are_refused():
         probe.attention("cpu", "cudnn")
 
 
-def test_a_line_when_a_probe_begins_and_one_when_it_ends(capfd, monkeypatch):
+def test_probe_prints_begin_and_end_lines(capfd, monkeypatch):
     monkeypatch.setitem(probe.PROBES, "good", lambda: {"x": 1})
     monkeypatch.setitem(probe.PROBES, "bad", lambda word: 1 / 0)
     assert probe.main(["0.001", "good", "bad cpu"]) == 0
@@ -50,7 +50,7 @@ def test_a_line_when_a_probe_begins_and_one_when_it_ends(capfd, monkeypatch):
     assert json.loads(lines[3].removeprefix(probe.FAILED)) == {"probe": "bad cpu", "why": "division by zero"}
 
 
-def test_attention_that_is_wrong_is_said_to_be_wrong(monkeypatch):
+def test_wrong_attention_results_are_reported(monkeypatch):
     right = torch.nn.functional.scaled_dot_product_attention
     for spoil in (lambda out: out * float("nan"), lambda out: out * 1.5):
         with monkeypatch.context() as patch:

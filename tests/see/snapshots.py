@@ -30,18 +30,18 @@ def make_snapshot(n: int = 7, heads: int = 3, words: tuple[str, ...] = EVIL) -> 
              "m": n, "exact": True}
         )  # fmt: skip
     tokens = [words[k % len(words)] for k in range(n)]
-    side = {"name": "input", "tokens": tokens, "places": [{"none": True}] * n, "special": [False] * n}
+    side = {"name": "input", "tokens": tokens, "positions": [{"none": True}] * n, "special": [False] * n}
     return Snapshot(
         {
             "id": "a1",
             "model": words[0],
             "task": "language_modeling",
-            "given": {"text": " ".join(words)},
-            "sides": {"input": side},
+            "inputs": {"text": " ".join(words)},
+            "axes": {"input": side},
             "output": {"text": words[1]},
             "maps": about,
             "picture": False,
-            "sound": None,
+            "audio": None,
         },
         maps,
         rollout=np.eye(n, dtype=np.float32),
@@ -55,7 +55,7 @@ def cross_snapshot(n: int = 7, m: int = 13, heads: int = 2) -> Snapshot:
 
     def side(called: str, letter: str, many: int) -> dict[str, object]:
         tokens = [f"{letter}{k}" for k in range(many)]
-        return {"name": called, "tokens": tokens, "places": [{"none": True}] * many, "special": [False] * many}
+        return {"name": called, "tokens": tokens, "positions": [{"none": True}] * many, "special": [False] * many}
 
     map_ = {"name": name, "kind": "cross", "layer": 0, "heads": heads, "rows": "target", "columns": "source", "n": n,
             "m": m, "exact": True, "views": ["raw"]}  # fmt: skip
@@ -63,11 +63,11 @@ def cross_snapshot(n: int = 7, m: int = 13, heads: int = 2) -> Snapshot:
         "id": "a2",
         "model": "en-de",
         "task": "translation",
-        "given": {"text": "s"},
-        "sides": {"source": side("source", "s", m), "target": side("target", "t", n)},
+        "inputs": {"text": "s"},
+        "axes": {"source": side("source", "s", m), "target": side("target", "t", n)},
         "output": {"text": "t"},
         "maps": [map_],
         "picture": False,
-        "sound": None,
+        "audio": None,
     }
     return Snapshot(about, {name: {"raw": raw}})

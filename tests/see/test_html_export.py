@@ -42,7 +42,7 @@ def test_file_holds_the_weights(text):
             codes = np.frombuffer(base64.b64decode(part["bytes"]), np.uint8).reshape(weights.shape)
             back = np.stack([dequantise(c, part["zero"], p) for c, p in zip(codes, part["peaks"], strict=True)])
             assert np.abs(back - weights).max() <= weights.max() / 255
-    assert told["about"]["sides"]["input"]["tokens"][0] == EVIL[0]
+    assert told["about"]["axes"]["input"]["tokens"][0] == EVIL[0]
 
 
 def test_tokens_cannot_inject_html(text):

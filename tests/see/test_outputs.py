@@ -8,7 +8,7 @@ from regard.core.errors import Unsupported
 from regard.modalities import Boxes, Classes, Depth, Masks, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
-from regard.see.outputs import COLORS, can_draw, draw_output, label_color
+from regard.see.outputs import COLORS, can_draw, draw_output, label_colors
 
 WIDTH, HEIGHT = 60, 40
 GREY = 90
@@ -30,8 +30,8 @@ def at(pixels, x, y):
     return pixels[min(pixels.shape[0] - 1, round(title + y * scale)), min(pixels.shape[1] - 1, round(x * scale))]
 
 
-def rgb(label):
-    return np.array([int(label_color(label)[k : k + 2], 16) for k in (1, 3, 5)])
+def rgb(label, *others):
+    return np.array([int(label_colors([label, *others])[label][k : k + 2], 16) for k in (1, 3, 5)])
 
 
 def is_close(color, wanted, within=25):
@@ -51,8 +51,7 @@ def test_box_is_a_frame_with_its_label(photo, tmp_path, title):
 def test_most_certain_box_is_on_top(photo, tmp_path):
     boxes = (Box(10, 10, 30, 30, "cup", 0.9), Box(10, 10, 30, 30, "cat", 0.2))
     draw_output(photo, Boxes(boxes, WIDTH, HEIGHT), path=tmp_path / "boxes.png")
-    assert label_color("cup") != label_color("cat")
-    assert is_close(at(drawn(tmp_path / "boxes.png"), 30, 20), rgb("cup"))
+    assert is_close(at(drawn(tmp_path / "boxes.png"), 30, 20), rgb("cup", "cat"))
 
 
 def test_mask_is_translucent(photo, tmp_path):
@@ -99,9 +98,11 @@ def test_picture_keeps_its_shape_whatever_it_is(tmp_path):
         assert wide / high == pytest.approx(size[0] / size[1], rel=0.05)
 
 
-def test_label_has_one_colour():
-    assert label_color("cup") == label_color("cup")
-    assert {label_color(f"label {n}") for n in range(100)} == set(COLORS)
+def test_labels_of_one_output_have_distinct_colours_that_do_not_depend_on_their_order():
+    labels = [f"label {n}" for n in range(20)]
+    assert len(set(label_colors(labels).values())) == 20
+    assert label_colors(labels) == label_colors([*reversed(labels), "label 3"])
+    assert len(set(COLORS)) == len(COLORS)
 
 
 def test_what_has_no_drawing_says_so(photo):

@@ -36,7 +36,7 @@ def test_all_layers_and_heads_and_the_rollouts_up_to_each_layer():
     last = about(content, "cross")[2]
     assert (last["name"], last["layer"], last["heads"]) == ("decoder.blocks.2.cross", "2", 4)
     assert (last["rows"], last["columns"]) == ("output", "input")
-    assert {name: tuple(side["tokens"]) for name, side in content["about"]["sides"].items()} == {
+    assert {name: tuple(side["tokens"]) for name, side in content["about"]["axes"].items()} == {
         "input": ENGLISH,
         "output": GERMAN,
     }
@@ -74,8 +74,8 @@ def test_tokens_cannot_inject_html():
     assert "\u2028" not in text
     text.encode("utf-8")  # half an emoji is spelled out
     content = data(text)["about"]
-    assert content["sides"]["word"]["tokens"][0] == EVIL[0]
-    assert content["sides"]["word"]["tokens"][3:5] == ["a\\u2028b", "\\ud83d"]
+    assert content["axes"]["word"]["tokens"][0] == EVIL[0]
+    assert content["axes"]["word"]["tokens"][3:5] == ["a\\u2028b", "\\ud83d"]
     assert content["note"] == EVIL[1]
 
 
@@ -109,7 +109,7 @@ def test_a_page_of_one_stack_and_an_aligner_are_understood():
 def test_different_token_lists_are_separate_sides():
     first = Trace("encoder.blocks.0.mix", torch.eye(3)[None, None]).with_labels("abc", "abc")
     other = Trace("encoder.blocks.1.mix", torch.eye(3)[None, None]).with_labels("abc", "xyz")
-    sides = data(page([first, other]))["about"]["sides"]
+    sides = data(page([first, other]))["about"]["axes"]
     assert [side["tokens"] for side in sides.values()] == [["a", "b", "c"], ["x", "y", "z"]]
 
 

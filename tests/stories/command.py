@@ -51,7 +51,7 @@ def arguments(*words):
     return [sys.executable, "-c", "import sys; from regard.cli import main; sys.exit(main())", *map(str, words)]
 
 
-def run(*words, stdin=b"", cwd=None, preexec=None, stdout=subprocess.PIPE, **env):
+def run(*words, stdin=b"", cwd=None, stdout=subprocess.PIPE, **env):
     """Run ``regard WORDS`` and wait for it."""
     done = subprocess.run(
         arguments(*words),
@@ -60,7 +60,6 @@ def run(*words, stdin=b"", cwd=None, preexec=None, stdout=subprocess.PIPE, **env
         stderr=subprocess.PIPE,
         cwd=cwd,
         env=environment(**env),
-        preexec_fn=preexec,
         timeout=120,
         check=False,
     )
@@ -78,9 +77,9 @@ class Warm:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment(PYTHONPATH=paths), **pipes)
 
-    def __call__(self, *words, stdin=b"", cwd=None, **env):
+    def __call__(self, *words, stdin=b"", cwd=None, file_size=None, **env):
         (self.folder / "in").write_bytes(stdin)
-        job = {"words": [*map(str, words)], "cwd": cwd and str(cwd), "env": environment(**env)}
+        job = {"words": [*map(str, words)], "cwd": cwd and str(cwd), "env": environment(**env), "file_size": file_size}
         self.process.stdin.write(json.dumps(job | {"folder": str(self.folder)}) + "\n")
         self.process.stdin.flush()
         status = int(self.process.stdout.readline())

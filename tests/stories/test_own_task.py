@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 import regard
 from regard.modalities import Boxes
 from regard.modalities.boxes import Box
-from regard.see.outputs import label_color
+from regard.see.outputs import label_colors
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
@@ -122,7 +122,7 @@ def test_run_prints_the_boxes_of_pictures(home):
     done = regard_at(home, "run", "runs/toy", *files, "--json")
     assert done.status == 0, done.err
     rows = [json.loads(line) for line in done.lines]
-    assert [row.pop("input") for row in rows] == files
+    assert [(row.pop("number"), row.pop("input")) for row in rows] == [*enumerate(files, 1)]
     found = [Boxes.from_json(row) for row in rows]
     overlaps = [boxes.boxes[0].iou(box) for boxes, box in zip(found, truth(home), strict=True)]
     assert np.mean(overlaps) > 0.6
@@ -133,15 +133,16 @@ def test_run_prints_the_boxes_of_pictures(home):
 def test_run_draws_the_boxes_over_the_picture(home):
     done = regard_at(home, "run", "runs/toy", "0.png", "--out", "boxes.png")
     assert done.status == 0, done.err
-    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json").out)
+    row = json.loads(regard_at(home, "run", "runs/toy", "0.png", "--json", "--out", "again.png").out)
     (box,) = (Box(**each) for each in row["boxes"])
-    assert has_frame(home / "boxes.png", box)
+    for name in ("boxes.png", "again.png"):
+        assert has_frame(home / name, box)
 
 
 def has_frame(file, box):
     """Whether the colour of a label is drawn along the sides of its box, whatever stands above the picture."""
     drawn = np.asarray(Image.open(file).convert("RGB")).astype(int)
-    color = np.array([int(label_color(box.label)[k : k + 2], 16) for k in (1, 3, 5)])
+    color = np.array([int(label_colors([box.label])[box.label][k : k + 2], 16) for k in (1, 3, 5)])
     rows, columns = np.nonzero((np.abs(drawn - color) < 12).all(-1))
     scale = drawn.shape[1] / 32
     title = drawn.shape[0] - drawn.shape[1]
@@ -155,8 +156,12 @@ def test_options_of_the_predictor_are_options_of_the_command(home):
     assert "leave out boxes with a lower score" in done.out
     assert regard_at(home, "run", "runs/toy", "0.png", "--min-score", "1").out == "nothing found\n"
     done = regard_at(home, "run", "runs/toy", "0.png", "--min-score", "2")
-    assert done.status != 0
-    assert "min_score must be from 0 to 1" in done.err
+    assert done.status == 2
+    assert "--min-score must be from 0 to 1" in done.err
+    assert regard_at(home, "run", "runs/toy", "0.png", "--min-scor", "1").status == 2
+    done = regard_at(home, "run", "runs/toy")
+    assert done.status == 2
+    assert "give texts or files, or --from FILE" in done.err
 
 
 def test_bad_pictures_are_named_and_the_others_are_done(home):
@@ -254,17 +259,17 @@ def test_explorer_lists_it_and_shows_boxes_with_attention(client, home):
     wide = Image.new("RGB", (96, 64))
     wide.paste(Image.open(home / "0.png").resize((64, 64)), (16, 0))
     files = {"file": ("wide.png", content(wide))}
-    found = client.post("/explore/inspections", data={"model": "toy", "given": "{}"}, files=files).json()
+    found = client.post("/explore/inspections", data={"model": "toy", "inputs": "{}"}, files=files).json()
     assert found["output"]["kind"] == "boxes"
     assert found["region"] == [16, 0, 80, 64]  # the middle, which the model saw
     box = truth(home)[0]
     wanted = Box(*(x * 2 + shift for x, shift in zip(box[:4], (16, 0, 16, 0), strict=True)), box.label)
     assert Box(**found["output"]["boxes"][0]).iou(wanted) > 0.5
     assert [each["rows"] for each in found["maps"]] == ["patches", "patches"]
-    assert len(found["sides"]["patches"]["tokens"]) == 16
+    assert len(found["axes"]["patches"]["tokens"]) == 16
     assert client.get(f"/explore/inspections/{found['id']}/rollout?query=3").status_code == 200
     given = json.dumps({"min_score": 2})
-    refused = client.post("/explore/inspections", data={"model": "toy", "given": given}, files=files)
+    refused = client.post("/explore/inspections", data={"model": "toy", "inputs": given}, files=files)
     assert refused.status_code == 422
 
 

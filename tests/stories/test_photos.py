@@ -88,7 +88,7 @@ def test_a_folder_of_odd_files_is_gone_through_to_its_end(model, tmp_path, warm)
     kinds = written(tmp_path)
     done = warm("classify", tmp_path, "--model", model, "--json")
     rows = [json.loads(line) for line in done.lines]
-    assert {row["file"].rpartition("/")[2]: "label" in row for row in rows} == kinds
+    assert {row["input"].rpartition("/")[2]: "label" in row for row in rows} == kinds
     knows, *named, count = done.complaints
     assert done.status == 1
     assert KNOWS in knows
@@ -127,9 +127,9 @@ def test_a_photo_upright_or_turned_by_its_note_is_the_same(model, tmp_path, warm
 def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder, tmp_path, warm):
     photo().save(tmp_path / "photo.png")
     for words, said in (
-        (["see", "photo.png", "--model", translator_folder], "is an image, and"),
-        (["see", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
-        (["classify", "Two dogs.", "--model", model], "looks at images, and there is no file 'Two dogs.'"),
+        (["see", "photo.png", "--model", translator_folder], "takes text"),
+        (["see", "Two dogs.", "--model", model], "cannot read Two dogs.: no such file"),
+        (["classify", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
         (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),
     ):

@@ -1,11 +1,14 @@
 """A process that has imported what commands need, and runs each as a child of its own: a process, but no start-up.
 
-One JSON object a line comes in, {"words", "cwd", "env", "folder"}; the child reads folder/in and writes folder/out and
-folder/err; its exit status goes out, negative for a signal. What starting up itself does is for `run` (command.py).
+One JSON object a line comes in, {"words", "cwd", "env", "folder", "file_size"}; the child reads folder/in and writes
+folder/out and folder/err; its exit status goes out, negative for a signal. With a file size, no file becomes larger.
+What starting up itself does is for `run` (command.py).
 """
 
 import json
 import os
+import resource
+import signal
 import sys
 from importlib import import_module
 
@@ -29,6 +32,9 @@ def child(job):
     os.environ.update(job["env"])
     if job["cwd"]:
         os.chdir(job["cwd"])
+    if job["file_size"]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails instead of killing the process
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_size"], job["file_size"]))
     status = main(job["words"])
     sys.stdout.flush()
     sys.stderr.flush()

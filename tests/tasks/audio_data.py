@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from regard.data.audio.speech_batch import batch_by_frames, collate_speech, count_targets
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.audio.speech_batch import SpeechSplit
 from regard.modalities.audio import AudioPreprocess
 from regard.tokens.tokenizer import Tokenizer
 
@@ -48,43 +47,40 @@ class Songs:
         return Part(self, split, text)
 
 
-class Part:
+class Part(SpeechSplit):
+    batch_size = 8
+
     def __init__(self, settings, split, text):
-        self.text = text
+        self.tokenizer = text
         generator = torch.Generator().manual_seed(("train", "val", "test").index(split))
         sizes = torch.randint(1, 4, (settings.many,), generator=generator).tolist()
         said = [" ".join(WORDS[i] for i in torch.randint(3, (n,), generator=generator)) for n in sizes]
-        self.rows = [(FRONT(sung(one, seed=row)), one) for row, one in enumerate(said)]
+        self.examples = [(FRONT(sung(one, seed=row)), one) for row, one in enumerate(said)]
 
     def __len__(self):
-        return len(self.rows)
+        return len(self.examples)
 
     def fingerprint(self):
         return "songs"
 
-    def batch(self, rows):
-        return collate_speech([frames for frames, _ in rows], [said for _, said in rows], self.text)
+    def lengths(self, seed, epoch):
+        return torch.tensor([len(frames) for frames, _ in self.examples])
 
-    def stream(self, seed):
-        lengths = torch.tensor([len(frames) for frames, _ in self.rows])
-        order = lambda epoch: LengthBucketedBatches(lengths, 8, mix_seed(seed, epoch))  # noqa: E731
-        return BatchStream(order, lambda rows: self.batch([self.rows[i] for i in rows.tolist()]), count_targets)
-
-    def eval_batches(self, frames):
-        yield from batch_by_frames(sorted(self.rows, key=lambda one: -len(one[0])), frames, self.batch)
+    def training_example(self, row, key):
+        return self.examples[row]
 
 
 def taught(task, model, steps, rate=1e-2):
     """The model after so many updates."""
     from regard.data.batching import StreamPosition
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     batches = task.batches().start(StreamPosition())
     for _ in range(steps):
         drawn = next(batches)
         loss, _ = task.loss(model.train(), drawn.batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss / drawn.count).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     return model.eval()

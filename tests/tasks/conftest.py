@@ -1,8 +1,14 @@
-"""What tests of tasks over images share."""
+"""What tests of tasks share."""
 
 import numpy as np
 import pytest
 from PIL import Image
+
+
+@pytest.fixture(autouse=True)
+def _no_curve(monkeypatch):
+    """Plotting takes longer than these runs."""
+    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
 
 
 @pytest.fixture(scope="session")

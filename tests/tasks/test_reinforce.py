@@ -300,7 +300,7 @@ def test_hard_attention_learns_to_write_backwards_and_looks_there():
     torch.set_default_dtype(torch.float32)
     torch.manual_seed(1)
     model = RNNSearch(Config(10, width=24, hidden=24, readout=None, aligner="hard")).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     choices = PolicyGradientLoss(Reinforce(entropy=0.02, baseline="leave_one_out", num_samples=4))
 
     def batch(rows, n=4):
@@ -316,10 +316,10 @@ def test_hard_attention_learns_to_write_backwards_and_looks_there():
         loss = -rewards.sum() + choices.loss(
             *collect_choices(pass_state)[:2], rewards, torch.ones_like(rewards, dtype=torch.bool)
         )
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (loss / rewards.numel()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         choices.baseline.update()
     from regard.attention.capture.watch import watch
 

@@ -48,10 +48,10 @@ def written_out(x, front):
 
 def test_log_mel_equals_the_formulas():
     x = wave(100)
-    wanted = written_out(x.tolist(), FRONT)
-    assert np.isfinite(wanted).all()
-    np.testing.assert_allclose(FRONT.log_mel(x).numpy(), wanted, rtol=1e-8, atol=1e-8)
-    assert FRONT.num_frames(100) == len(wanted) == len(FRONT(x))
+    expected = written_out(x.tolist(), FRONT)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(FRONT.log_mel(x).numpy(), expected, rtol=1e-8, atol=1e-8)
+    assert FRONT.num_frames(100) == len(expected) == len(FRONT(x))
 
 
 def test_loudness_has_no_influence():
@@ -112,8 +112,8 @@ def test_a_tone_stays_a_tone_at_another_rate(old, new):
     y = resample(x, old, new)
     assert len(y) == -(-len(x) * new // old)
     at = torch.arange(len(y), dtype=torch.float64) * old / new
-    wanted = torch.sin(2 * math.pi * 440 * at / rate)
-    torch.testing.assert_close(y[100:-100], wanted[100:-100], atol=1e-3, rtol=0)
+    expected = torch.sin(2 * math.pi * 440 * at / rate)
+    torch.testing.assert_close(y[100:-100], expected[100:-100], atol=1e-3, rtol=0)
 
 
 def test_resampling_removes_frequencies_above_the_new_limit():

@@ -35,8 +35,8 @@ def test_the_convolution_equals_torch_unfold_and_a_linear_map():
     part = PatchEmbedding(3, 7, (4, 6)).double()
     x = torch.randn(2, 3, 12, 18, dtype=torch.float64)
     rows = torch.nn.functional.unfold(x, (4, 6), stride=(4, 6)).mT  # B N (C P P)
-    wanted = rows @ part.embed.weight.flatten(1).mT + part.embed.bias
-    torch.testing.assert_close(part(x).flatten(1, 2), wanted, rtol=1e-12, atol=1e-12)
+    expected = rows @ part.embed.weight.flatten(1).mT + part.embed.bias
+    torch.testing.assert_close(part(x).flatten(1, 2), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("size", "patch"), SIZES, ids=str)

@@ -46,15 +46,15 @@ def test_a_t5_vocabulary_encodes_like_transformers(tmp_path):
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces += [(f"▁{word}", -2.0 - n / 10) for n, word in enumerate(words)]
     pieces += [("▁", -4.0)] + [(letter, -8.0) for letter in "abcdefghijklmnopqrstuvwxyz,."]
-    theirs = transformers.T5Tokenizer(vocab=pieces, extra_ids=10)
-    theirs.save_pretrained(tmp_path)
+    peer = transformers.T5Tokenizer(vocab=pieces, extra_ids=10)
+    peer.save_pretrained(tmp_path)
     text = Tokenizer.load(tmp_path)
     assert text.kind == "unigram"
     assert (text.pad, text.bos, text.eos, text.unk) == (0, 0, 1, 2)  # it begins to write with <pad>
-    assert sentinel_ids(text) == [theirs.convert_tokens_to_ids(f"<extra_id_{n}>") for n in range(10)]
+    assert sentinel_ids(text) == [peer.convert_tokens_to_ids(f"<extra_id_{n}>") for n in range(10)]
     for line in [*LINES, "  two  spaces ", "unknown: ÄÖ zebra.", "party"]:
-        assert [*text.encode_one(line), text.eos] == theirs(line).input_ids, line
+        assert [*text.encode_one(line), text.eos] == peer(line).input_ids, line
     for line in ("thank you <extra_id_0> me to your party <extra_id_1> week", "<extra_id_3> a dog <extra_id_9>"):
-        assert [*encode_with_sentinels(text, [line])[0], text.eos] == theirs(line).input_ids
-    ids = theirs(LINES[0]).input_ids
-    assert text.decode([ids]) == [theirs.decode(ids, skip_special_tokens=True)]
+        assert [*encode_with_sentinels(text, [line])[0], text.eos] == peer(line).input_ids
+    ids = peer(LINES[0]).input_ids
+    assert text.decode([ids]) == [peer.decode(ids, skip_special_tokens=True)]

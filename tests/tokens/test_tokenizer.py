@@ -34,7 +34,7 @@ def tidy(line: str) -> str:
     return " ".join(line.split())
 
 
-# -- training -------------------------------------------------------------------------------------------------------
+# -- training ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", OURS)
@@ -65,8 +65,10 @@ print([hashlib.sha256(Tokenizer.train(lines, k, 300)._tokenizer.to_str().encode(
 
 def test_training_is_the_same_in_every_process():
     command = [sys.executable, "-c", TRAIN_ALL]  # another process each time: hash tables are seeded when it starts
-    told = [subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True) for _ in range(3)]
-    assert told[0].stdout == told[1].stdout == told[2].stdout
+    output = [
+        subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True) for _ in range(3)
+    ]
+    assert output[0].stdout == output[1].stdout == output[2].stdout
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,12 +103,12 @@ def test_lower_ignores_case():
     ],
 )
 def test_invalid_training_inputs_raise_one_line(lines, kind, size, error, says):
-    with pytest.raises(error, match=says) as told:
+    with pytest.raises(error, match=says) as output:
         Tokenizer.train(lines, kind, size)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(output.value)
 
 
-# -- there and back -------------------------------------------------------------------------------------------------
+# -- there and back ----------------------------------------------------------------------------------------------------
 
 
 @given(st.text())
@@ -206,7 +208,7 @@ def test_batches_are_fast():
     assert time.perf_counter() - start < 10
 
 
-# -- pieces for pictures --------------------------------------------------------------------------------------------
+# -- pieces for pictures -----------------------------------------------------------------------------------------------
 
 
 def test_pieces_are_readable():
@@ -236,7 +238,7 @@ def test_pieces_are_one_printable_string_for_each_number(ids):
         assert all(p and p.isprintable() and not {"Ġ", "Ċ", " "} & set(p) for p in pieces)
 
 
-# -- files ----------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -307,16 +309,16 @@ def test_pickle_round_trip():
 def test_a_damaged_file_is_one_line(written, tmp_path):
     file = tmp_path / "tokenizer.json"
     file.write_bytes(written)
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as output:
         Tokenizer.load(tmp_path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(output.value)
 
 
 def test_a_file_cut_short_is_one_line(tmp_path):
     TRAINED["bytes"].save(tmp_path)
-    whole = (tmp_path / "tokenizer.json").read_bytes()
-    for part in (10, len(whole) // 2, len(whole) - 3):
-        (tmp_path / "tokenizer.json").write_bytes(whole[:part])
+    full = (tmp_path / "tokenizer.json").read_bytes()
+    for part in (10, len(full) // 2, len(full) - 3):
+        (tmp_path / "tokenizer.json").write_bytes(full[:part])
         with pytest.raises(BadInput, match="damaged"):
             Tokenizer.load(tmp_path)
 
@@ -327,7 +329,7 @@ def test_an_absent_file_is_one_line(tmp_path):
             Tokenizer.load(path)
 
 
-# -- other people's -------------------------------------------------------------------------------------------------
+# -- other people's ----------------------------------------------------------------------------------------------------
 
 WORDS = ["the", "dog", "##s", "bark", "##ed", ".", ",", "!", "'", "don", "t"]
 
@@ -362,17 +364,17 @@ def their_t5():
 )
 @pytest.mark.parametrize("beside", [True, False], ids=["with its config", "alone"])
 def test_files_of_other_libraries_load(make, kind, names, beside, tmp_path):
-    theirs = make()
-    theirs.save_pretrained(tmp_path)
+    peer = make()
+    peer.save_pretrained(tmp_path)
     if not beside:
         for file in tmp_path.iterdir():
             if file.name != "tokenizer.json":
                 file.unlink()
     text = Tokenizer.load(tmp_path)
     assert text.kind == kind
-    assert [theirs.convert_ids_to_tokens(i) for i in (text.pad, text.bos, text.eos, text.unk)] == names
+    assert [peer.convert_ids_to_tokens(i) for i in (text.pad, text.bos, text.eos, text.unk)] == names
     lines = ["the dogs barked.", "the dog, dogs!"]
-    assert text.encode(lines) == theirs(lines, add_special_tokens=False)["input_ids"]
+    assert text.encode(lines) == peer(lines, add_special_tokens=False)["input_ids"]
     assert text.decode(text.encode(lines)) == lines
     assert all("Ġ" not in piece for piece in text.pieces(text.encode_one(lines[0])))
     text.save(tmp_path / "again")  # what was found is kept
@@ -399,10 +401,10 @@ def test_transformers_loads_a_saved_folder(tmp_path):
     for kind in OURS:
         text = TRAINED[kind]
         text.save(tmp_path / kind)
-        theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / kind)
-        assert (theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.unk_token_id) == (0, 1, 2, 3)
-        assert theirs(LINES, add_special_tokens=False)["input_ids"] == text.encode(LINES)
-        assert theirs.batch_decode(text.encode(LINES), skip_special_tokens=True) == LINES
+        peer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / kind)
+        assert (peer.pad_token_id, peer.bos_token_id, peer.eos_token_id, peer.unk_token_id) == (0, 1, 2, 3)
+        assert peer(LINES, add_special_tokens=False)["input_ids"] == text.encode(LINES)
+        assert peer.batch_decode(text.encode(LINES), skip_special_tokens=True) == LINES
 
 
 def unusual(folder: Path, **named: str) -> Path:

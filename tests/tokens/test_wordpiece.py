@@ -74,8 +74,8 @@ def test_a_real_vocabulary_loads_completely(text, theirs):
 
 
 def test_difficult_strings_are_tokenized_like_transformers(text, theirs):
-    for mine, wanted, line in zip(text.encode(NASTY), plain(theirs, NASTY), NASTY, strict=True):
-        assert mine == wanted, line
+    for mine, expected, line in zip(text.encode(NASTY), plain(theirs, NASTY), NASTY, strict=True):
+        assert mine == expected, line
 
 
 @given(st.text(max_size=60))
@@ -94,8 +94,8 @@ _KEPT = {}
 def test_pairs_have_special_tokens_and_segments_like_transformers(text, theirs):
     for first, second in (("Is it far?", "No, it's near."), ("", "two"), ("alone", None)):
         a, b = text.encode_one(first), None if second is None else text.encode_one(second)
-        wanted = theirs(first) if second is None else theirs(first, second)
-        assert text.with_special_tokens(a, b) == (wanted["input_ids"], wanted["token_type_ids"])
+        expected = theirs(first) if second is None else theirs(first, second)
+        assert text.with_special_tokens(a, b) == (expected["input_ids"], expected["token_type_ids"])
 
 
 @pytest.mark.parametrize("settings", [{"do_lower_case": False}, {"strip_accents": False}, {"strip_accents": True,
@@ -103,8 +103,8 @@ def test_pairs_have_special_tokens_and_segments_like_transformers(text, theirs):
 def test_tokenizer_config_is_used(settings, tmp_path):
     (tmp_path / "vocab.txt").write_bytes((folder() / "vocab.txt").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
-    theirs = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
-    assert Tokenizer.load(tmp_path).encode(NASTY) == plain(theirs, NASTY)
+    peer = transformers.BertTokenizer(vocab=str(tmp_path / "vocab.txt"), **settings)
+    assert Tokenizer.load(tmp_path).encode(NASTY) == plain(peer, NASTY)
 
 
 LINES = ["The old dog barks, and the old dogs bark.", "Déjà vu: 3 dogs, 3 DOGS!", "北京 dogs (barking) don't bite."] * 4
@@ -117,12 +117,12 @@ def test_a_trained_vocabulary_has_berts_special_tokens_and_loads_in_transformers
     assert (text.pad, text.unk, text.bos, text.eos, text.mask) == (0, 1, 2, 3, 4)
     assert text.size <= 120
     text.save(tmp_path)
-    again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    again, peer = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     for line in [*LINES, *NASTY]:
-        assert again.encode_one(line) == text.encode_one(line) == plain(theirs, [line])[0]
+        assert again.encode_one(line) == text.encode_one(line) == plain(peer, [line])[0]
     a, b = text.encode(["old dogs", "bark"])
-    assert theirs("old dogs", "bark")["input_ids"] == text.with_special_tokens(a, b)[0]
-    assert (again.mask, theirs.mask_token) == (4, "[MASK]")
+    assert peer("old dogs", "bark")["input_ids"] == text.with_special_tokens(a, b)[0]
+    assert (again.mask, peer.mask_token) == (4, "[MASK]")
     assert (text.encode_one("DOGS") == text.encode_one("dogs")) is lower
 
 

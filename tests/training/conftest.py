@@ -38,7 +38,7 @@ def toy(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def recipe(toy):
-    """Dropout, accumulation, a moving average, clipping, decay; epochs of a few updates and a half."""
+    """Dropout, accumulation, a moving average, clipping, decay; epochs of a few updates and a half; no scores."""
     return Recipe(
         Config(vocab=300, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.2),
         translation.Config(beam_size=2),
@@ -53,6 +53,7 @@ def recipe(toy):
             ema_decay=0.9,
             average_checkpoints=3,
             eval_interval=6,
+            score_interval=0,
             save_interval=4,
             log_interval=4,
             device="cpu",

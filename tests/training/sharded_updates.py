@@ -65,26 +65,26 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for spec in OPTIMIZERS:
-        models, optimisers = [], []
+        models, optimizers = [], []
         for cut in (False, True):
             torch.manual_seed(0)
             model = Model().double()
             if cut:
                 spread(model)
             rows, given = muon.fused_projections(model), dict(model.named_parameters())
-            optimisers.append(Optimizer(given, spec, weight_decay=0.1, clip_grad_norm=0.5, layer_decay=0.9, rows=rows))
+            optimizers.append(Optimizer(given, spec, weight_decay=0.1, clip_grad_norm=0.5, layer_decay=0.9, rows=rows))
             models.append(model)
         for step in range(4):
             reported = []
-            for model, optimizer in zip(models, optimisers, strict=True):
+            for model, optimizer in zip(models, optimizers, strict=True):
                 loss(model, step, bad=float("inf") if step == 2 else None).backward()
                 reported.append(optimizer.step(0.02))
             (norm, lost), (norm_cut, lost_cut) = reported
             assert not isinstance(norm_cut, DTensor)
             torch.testing.assert_close(norm_cut, norm, rtol=1e-5, atol=1e-6, equal_nan=True)
             assert float(lost) == float(lost_cut) == float(step == 2)
-        assert any(isinstance(x, DTensor) for x in optimisers[1].tensors().values())
-        pairs = [[dict(m.named_parameters()) for m in models], [o.tensors() for o in optimisers]]
+        assert any(isinstance(x, DTensor) for x in optimizers[1].tensors().values())
+        pairs = [[dict(m.named_parameters()) for m in models], [o.tensors() for o in optimizers]]
         for once, pieces in pairs:
             assert once.keys() == pieces.keys()
             for name, x in once.items():

@@ -66,13 +66,16 @@ def straight(recipe, tmp_path_factory):
     return out
 
 
-def test_train_10_and_resume_to_20_equals_train_20_to_the_bit(recipe, tmp_path, straight):
+def test_train_10_and_resume_to_16_equals_train_16_to_the_bit(recipe, tmp_path):
+    """With scores, whose searches change no random stream."""
+    scored = override_recipe(recipe, ["train.steps=16", "train.score_interval=1"])
+    train(scored, tmp_path / "straight")
     out = tmp_path / "stopped"
-    train(override_recipe(recipe, ["train.steps=10"]), out)
+    train(override_recipe(scored, ["train.steps=10", "train.final_weights=last"]), out)
     place = checkpoint(out, "stop-00000010")[1]["position"]
-    assert place["position"] > 0  # in the middle of an epoch, between two rows of metrics and two looks
-    train(recipe, out, resume=True)
-    assert_equal_runs(straight, out, "step-00000020")
+    assert place["position"] > 0  # in the middle of an epoch, between two rows of metrics and two evaluations
+    train(scored, out, resume=True)
+    assert_equal_runs(tmp_path / "straight", out, "step-00000016")
 
 
 def test_sigterm_while_compiling_ends_the_process_and_the_run_can_restart(recipe, tmp_path, straight, monkeypatch):
@@ -141,7 +144,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_end(recipe, t
 
 
 def test_a_run_leaves_the_callers_random_numbers_alone_and_does_not_depend_on_them(recipe, tmp_path):
-    short = override_recipe(recipe, ["train.steps=2", "train.score_interval=0"])
+    short = override_recipe(recipe, ["train.steps=2"])
     torch.manual_seed(1)
     before = torch.get_rng_state()
     train(short, tmp_path / "a")
@@ -154,7 +157,7 @@ def test_a_run_leaves_the_callers_random_numbers_alone_and_does_not_depend_on_th
 def test_another_seed_is_another_run(recipe, tmp_path):
     for seed in (1, 2):
         train(
-            override_recipe(recipe, ["train.steps=1", "train.score_interval=0", f"train.seed={seed}"]),
+            override_recipe(recipe, ["train.steps=1", f"train.seed={seed}"]),
             tmp_path / str(seed),
         )
     one, two = (checkpoint(tmp_path / s, "stop-00000001")[0] for s in "12")
@@ -171,9 +174,7 @@ def test_accumulated_batches_weigh_every_token_alike(recipe, tmp_path, monkeypat
         return step(self, rate)
 
     monkeypatch.setattr("regard.training.optimizers.optimizer.Optimizer.step", spy)
-    still = override_recipe(
-        recipe, ["model.dropout=0", "train.steps=1", "train.score_interval=0", "train.gradient_accumulation_steps=3"]
-    )
+    still = override_recipe(recipe, ["model.dropout=0", "train.steps=1", "train.gradient_accumulation_steps=3"])
     train(still, tmp_path / "a")
     run = TrainingRun(
         still, tmp_path / "b", DistributedContext(torch.device("cpu")), _checkpoints(tmp_path / "b"), None
@@ -196,12 +197,9 @@ def _checkpoints(out):
 @pytest.mark.usefixtures("curve")
 def test_it_learns_and_everything_is_left_in_the_folder(recipe, tmp_path):
     out = tmp_path / "run"
-    learning = override_recipe(
-        recipe, ["train.steps=150", "train.eval_interval=75", "train.log_interval=25", "train.learning_rate=1e-2"]
-    )
-    result = train(
-        override_recipe(learning, ["train.gradient_accumulation_steps=1", "model.dropout=0", "model.width=32"]), out
-    )
+    learning = ["train.steps=100", "train.eval_interval=50", "train.log_interval=25", "train.learning_rate=1e-2"]
+    learning += ["train.gradient_accumulation_steps=1", "train.save_interval=25", "train.score_interval=1"]
+    result = train(override_recipe(recipe, [*learning, "model.dropout=0", "model.width=32"]), out)
     losses = [row["loss"] for row in rows(out) if "loss" in row]
     assert losses[-1] < losses[0] / 1.8
     assert result["final_weights"] in result["validation"]
@@ -212,13 +210,13 @@ def test_it_learns_and_everything_is_left_in_the_folder(recipe, tmp_path):
         assert (out / name).is_file(), name
     assert json.loads((out / "result.json").read_text()) == result
     assert load_saved_recipe(out).model.vocab <= 300
-    found = evaluate(out, device="cpu")
+    found = evaluate(out, device="cpu", beam_size=1)
     assert found["results"]["test"]["sentences"] == 12
     validated = evaluate(out, ["val"], device="cpu", beam_size=2)["results"]["val"]
     assert validated["loss"] == pytest.approx(result["validation"][result["final_weights"]]["loss"], rel=1e-5)
     assert validated["bleu"] == pytest.approx(result["validation"][result["final_weights"]]["bleu"])
     for weights in ("best", "last", "ema", "average"):
-        measured = evaluate(out, ["val"], device="cpu", weights=weights)["results"]["val"]
+        measured = evaluate(out, ["val"], device="cpu", weights=weights, beam_size=1)["results"]["val"]
         assert measured["loss"] == pytest.approx(result["validation"][weights]["loss"], rel=1e-5), weights
     saved = evaluate(out / "model", ["val"], device="cpu", data=load_saved_recipe(out).data, beam_size=2)["results"][
         "val"
@@ -228,9 +226,7 @@ def test_it_learns_and_everything_is_left_in_the_folder(recipe, tmp_path):
 
 def test_a_model_stored_in_half_precision_is_measured_as_it_is_stored(recipe, tmp_path):
     out = tmp_path / "run"
-    result = train(
-        override_recipe(recipe, ["train.steps=4", "train.save_dtype=float16", "train.score_interval=0"]), out
-    )
+    result = train(override_recipe(recipe, ["train.steps=4", "train.save_dtype=float16"]), out)
     assert all(x.dtype == torch.float16 for x in load_file(out / "checkpoints" / "final.safetensors").values())
     found = evaluate(out / "model", ["val"], device="cpu", data=load_saved_recipe(out).data)["results"]["val"]
     assert found["loss"] == pytest.approx(result["validation"][result["final_weights"]]["loss"], rel=1e-6)
@@ -244,7 +240,6 @@ def test_patience_stops_a_run_that_no_longer_gets_better(recipe, tmp_path):
             "train.ema_decay=0",
             "train.eval_interval=2",
             "train.patience=3",
-            "train.score_interval=0",
         ],
     )
     result = train(stuck, tmp_path / "run")
@@ -254,7 +249,7 @@ def test_patience_stops_a_run_that_no_longer_gets_better(recipe, tmp_path):
 
 def test_minutes_end_a_run_in_time_with_a_model(recipe, tmp_path):
     result = train(
-        override_recipe(recipe, ["train.steps=1000000", "train.max_minutes=0.0001", "train.score_interval=0"]),
+        override_recipe(recipe, ["train.steps=1000000", "train.max_minutes=0.0001"]),
         tmp_path / "run",
     )
     assert result["stop_reason"] == "minutes"
@@ -272,20 +267,20 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tm
 
     monkeypatch.setattr(Translation, "loss", broken)
     with pytest.raises(RegardError, match="not finite"):
-        train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
+        train(recipe, tmp_path / "run")
     weights, _ = checkpoint(tmp_path / "run", "step-00000008")
     assert all(torch.isfinite(x).all() for group in weights.values() for x in group.values())
 
 
 def test_a_folder_with_a_run_in_it_is_not_trained_over(recipe, tmp_path):
-    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0"])
+    short = override_recipe(recipe, ["train.steps=1"])
     train(short, tmp_path / "run")
     with pytest.raises(BadInput, match="already holds a run"):
         train(short, tmp_path / "run")
 
 
 def test_resuming_with_another_model_or_other_data_is_refused_by_name(recipe, tmp_path):
-    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0"])
+    short = override_recipe(recipe, ["train.steps=1"])
     train(short, tmp_path / "run")
     with pytest.raises(BadInput, match=r"data\.batch_tokens was 96, is 64"):
         train(override_recipe(short, ["data.batch_tokens=64"]), tmp_path / "run", resume=True)
@@ -296,7 +291,7 @@ def test_resuming_with_another_model_or_other_data_is_refused_by_name(recipe, tm
 def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_path, toy):
     copy = tmp_path / "data"
     shutil.copytree(toy, copy)
-    short = override_recipe(recipe, ["train.steps=1", "train.score_interval=0", f"data.corpus={copy}"])
+    short = override_recipe(recipe, ["train.steps=1", f"data.corpus={copy}"])
     train(short, tmp_path / "run")
     lines = (copy / "train.en").read_text().splitlines()
     (copy / "train.en").write_text("\n".join(lines[1:] + lines[:1]) + "\n")
@@ -323,7 +318,7 @@ def test_two_processes_do_not_train_into_one_folder(recipe, tmp_path):
 
 def test_a_run_too_short_for_an_average_keeps_what_it_has(recipe, tmp_path, capfd):
     result = train(
-        override_recipe(recipe, ["train.steps=2", "train.final_weights=average", "train.score_interval=0"]),
+        override_recipe(recipe, ["train.steps=2", "train.final_weights=average"]),
         tmp_path / "run",
     )
     assert result["final_weights"] in ("last", "ema")
@@ -341,7 +336,7 @@ def test_a_full_disk_while_saving_is_one_line_and_leaves_the_last_checkpoint_who
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(BadInput, match=r"no space left on device; the run is saved up to .*step-00000004"):
-        train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
+        train(recipe, tmp_path / "run")
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) == ["best.safetensors", "step-00000004"]
 
 
@@ -393,7 +388,7 @@ def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, 
     monkeypatch.setattr(Translation, "modules", lambda self: {"teacher": self.teacher})
     monkeypatch.setattr(Translation, "state_dict", lambda self: {"seen": self.seen})
     monkeypatch.setattr(Translation, "load_state_dict", lambda self, state: setattr(self, "seen", state["seen"]))
-    recipe = override_recipe(recipe, ["train.score_interval=0", "train.steps=8"])
+    recipe = override_recipe(recipe, ["train.steps=8"])
     train(recipe, tmp_path / "a")
     train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
     train(recipe, tmp_path / "b", resume=True)
@@ -412,7 +407,6 @@ def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchec
         "train.steps=2",
         "train.gradient_accumulation_steps=1",
         "train.eval_interval=9",
-        "train.score_interval=0",
         "train.log_interval=1",
         "train.ema_decay=0",
     ]
@@ -434,9 +428,7 @@ def test_a_compiler_that_fails_leaves_the_run_eager_and_one_line_says_so(recipe,
         return call
 
     monkeypatch.setattr(torch, "compile", failing)
-    small = override_recipe(
-        recipe, ["train.steps=2", "train.score_interval=0", "train.compile=true", "train.eval_interval=9"]
-    )
+    small = override_recipe(recipe, ["train.steps=2", "train.compile=true", "train.eval_interval=9"])
     result = train(small, tmp_path / "run")
     assert not result["compiled"]
     assert result["steps"] == 2
@@ -452,7 +444,7 @@ def test_recipe_can_be_given_by_name_of_file(recipe, tmp_path, toy):
         f"def recipe():\n    data = ParallelCorpus({str(toy)!r}, vocab_size=300)\n"
         "    return Recipe(Config(300), translation.Config(), data)\n"
     )
-    result = train(file, tmp_path / "run", settings=["train.steps=2", "train.score_interval=0"], quick=True)
+    result = train(file, tmp_path / "run", settings=["train.steps=2"], quick=True)
     assert result["recipe"] == "mine"
     assert result["steps"] == 2
     assert replace(load_saved_recipe(tmp_path / "run"), name="x").model.width == 32
@@ -473,9 +465,7 @@ def test_several_workers_change_nothing_to_the_bit(recipe, tmp_path, straight):
 
 @pytest.mark.parametrize("optimizer", ["muon", "adafactor", "sgd(momentum=0.9)"])
 def test_every_optimizer_resumes_to_the_bit(recipe, tmp_path, optimizer):
-    recipe = override_recipe(
-        recipe, [f"train.optimizer={optimizer}", "train.score_interval=0", "train.layer_decay=0.8"]
-    )
+    recipe = override_recipe(recipe, [f"train.optimizer={optimizer}", "train.layer_decay=0.8"])
     train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "a")
     train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
     train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
@@ -551,7 +541,7 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(recipe, tmp_path):
     """Where this CPU computes in it at all."""
     if not supports_dtype("bfloat16"):
         pytest.skip("this CPU does not compute in bfloat16")
-    recipe = override_recipe(recipe, ["train.precision=bfloat16", "train.score_interval=0"])
+    recipe = override_recipe(recipe, ["train.precision=bfloat16"])
     train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "a")
     train(override_recipe(recipe, ["train.steps=5"]), tmp_path / "b")
     train(override_recipe(recipe, ["train.steps=12"]), tmp_path / "b", resume=True)
@@ -571,6 +561,6 @@ def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, mo
         return plain(run, stopped, progress)
 
     monkeypatch.setattr(finalize, "finalize", damaged)
-    result = train(override_recipe(recipe, ["train.score_interval=0"]), tmp_path / "run")
+    result = train(recipe, tmp_path / "run")
     assert "best weights are skipped" in capfd.readouterr().err
     assert set(result["validation"]) == {"last", "ema", "average"}

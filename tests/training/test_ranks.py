@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,49 +89,65 @@ def one(recipe_file, tmp_path_factory):
 
 
 WAYS = {
-    2: {
-        "ddp": ["train.data_parallel=ddp"],
-        "fsdp": ["train.data_parallel=fsdp", "train.gradient_checkpointing=true"],
-        "tensor": ["train.tensor_parallel=2"],
-        "half": ["train.data_parallel=fsdp", "train.steps=6"],
-        "scored": [
-            "train.data_parallel=fsdp",
-            "train.steps=2",
-            "train.eval_interval=2",
-            "train.score_interval=1",
-            "train.final_weights=last",
-        ],
-    },
-    4: {"ddp": ["train.data_parallel=ddp"], "both": ["train.data_parallel=fsdp", "train.tensor_parallel=2"]},
+    "ddp2": ["train.data_parallel=ddp"],
+    "fsdp2": ["train.data_parallel=fsdp", "train.gradient_checkpointing=true"],
+    "tensor2": ["train.tensor_parallel=2"],
 }
+OTHERS = {
+    "half2": ["train.data_parallel=fsdp", "train.steps=6"],
+    "scored2": [
+        "train.data_parallel=fsdp",
+        "train.steps=2",
+        "train.eval_interval=2",
+        "train.score_interval=1",
+        "train.final_weights=last",
+    ],
+}
+WAYS4 = {"ddp4": ["train.data_parallel=ddp"], "both4": ["train.data_parallel=fsdp", "train.tensor_parallel=2"]}
+
+
+def jobs_of(ways, recipe_file, folder):
+    return [{"recipe": recipe_file, "out": str(folder / way), "settings": how} for way, how in ways.items()]
 
 
 @pytest.fixture(scope="module")
 def spread(recipe_file, one, tmp_path_factory):
-    """Every kind of parallelism; and runs of 2 processes resumed with 4 and with 1."""
+    """Every kind of parallelism that two processes can do."""
     folder = tmp_path_factory.mktemp("spread")
-    for ranks, ways in WAYS.items():
-        jobs = [{"recipe": recipe_file, "out": str(folder / f"{way}{ranks}"), "settings": settings}
-                for way, settings in ways.items()]  # fmt: skip
-        if ranks == 4:
-            jobs.append({"recipe": None, "out": str(folder / "half2"), "settings": ["train.steps=9"], "resume": True})
-        launch(ranks, jobs, folder / f"jobs{ranks}")
-    train(None, folder / "half2", resume=True, settings=["train.steps=12", "train.data_parallel=auto"])
+    launch(2, jobs_of(WAYS | OTHERS, recipe_file, folder), folder / "jobs2")
     return folder
 
 
-@pytest.mark.parametrize(
-    "way", [f"{way}{ranks}" for ranks, ways in WAYS.items() for way in ways if way not in ("half", "scored")]
-)
+@pytest.fixture(scope="module")
+def spread4(spread, recipe_file):
+    """What needs four, and a run of two that is resumed by four."""
+    shutil.copytree(spread / "half2", spread / "half4")
+    resumed = {"recipe": None, "out": str(spread / "half4"), "settings": ["train.steps=9"], "resume": True}
+    launch(4, [*jobs_of(WAYS4, recipe_file, spread), resumed], spread / "jobs4")
+    return spread
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_the_curve_does_not_depend_on_parallelism(spread, one, way):
     close(one, spread / way)
 
 
-@pytest.mark.parametrize("way", ["ddp2", "fsdp2", "tensor2", "both4"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_saved_model_does_not_depend_on_parallelism(spread, one, way):
+    assert_same_outputs(one, spread / way)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS4)
+def test_neither_depends_on_four_processes(spread4, one, way):
+    close(one, spread4 / way)
+    assert_same_outputs(one, spread4 / way)
+
+
+def assert_same_outputs(one, other):
     """Compare outputs: a key's bias has only rounding as gradient, which AdamW scales up."""
     source, target = torch.arange(4, 28).view(4, 6), torch.arange(30, 50).view(4, 5)
-    a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, spread / way))
+    a, b = (load_model(out / "model").model.eval()(source, target) for out in (one, other))
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     assert a.std() > 0.1
 
@@ -139,8 +156,15 @@ def test_a_model_in_shards_writes_and_is_scored(spread):
     assert "bleu" in json.loads((spread / "scored2" / "result.json").read_text())["validation"]["last"]
 
 
-def test_a_run_of_two_processes_resumes_with_four_and_then_with_one(spread, one):
+def test_a_run_of_two_processes_resumes_with_one(spread, one):
+    train(None, spread / "half2", resume=True, settings=["train.steps=12", "train.data_parallel=auto"])
     close(one, spread / "half2")
+
+
+@pytest.mark.long
+def test_a_run_of_two_processes_resumes_with_four_and_then_with_one(spread4, one):
+    train(None, spread4 / "half4", resume=True, settings=["train.steps=12", "train.data_parallel=auto"])
+    close(one, spread4 / "half4")
 
 
 def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, one):

@@ -244,7 +244,7 @@ def test_checkpoints_that_cannot_be_written_are_one_line(recipe, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_one_line(recipe, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(BadInput, match="cannot make the folder"):
+    with pytest.raises(BadInput, match="cannot create the folder"):
         train(override_recipe(recipe, BASE), tmp_path / "file" / "run")
 
 

@@ -1,12 +1,12 @@
-"""The command line: one verb per file, and one place where anything that goes wrong becomes one line.
+"""The command line: one verb per file, and one place where an error becomes one line and an exit status.
 
     status   what happened
-    0        all that was asked for was done
-    1        something could not be done, or some of the input could not be used as it stands; stderr names it
-    2        the command itself was not understood
-    70       a bug of ours: REGARD_DEBUG=1 shows where
+    0        success
+    1        something failed, or some of the input could not be used; stderr says what
+    2        the command was not understood
+    70       a bug in Regard; REGARD_DEBUG=1 shows the traceback
     130      interrupted (Ctrl-C)
-    141      whoever read our output stopped reading
+    141      the reader of the output closed the pipe
 
 Nothing heavy is imported before a verb needs it, so that ``regard --help`` answers at once.
 """
@@ -35,12 +35,12 @@ FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit status."""
+    """Run the command line and return its exit status."""
     return run_with_error_handling(lambda: _run(sys.argv[1:] if words is None else words))
 
 
 def run_with_error_handling(work: Callable[[], int]) -> int:
-    """Do some work and give its exit status; whatever it raises becomes one line, unless REGARD_DEBUG is set."""
+    """Run some work and return its exit status; an error becomes one line, with a traceback if REGARD_DEBUG is set."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # text is UTF-8 wherever it goes; what cannot be written is spelled out
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -68,18 +68,18 @@ def run_with_error_handling(work: Callable[[], int]) -> int:
 
 
 def is_debug() -> bool:
-    """Whether tracebacks are wanted."""
+    """Return whether tracebacks are wanted."""
     return os.environ.get("REGARD_DEBUG", "") not in ("", "0")
 
 
 def print_status(line: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     with suppress(OSError):  # where stderr is gone, nobody can be told
         print(f"regard: {line}", file=sys.stderr, flush=True)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:
-    """What to say about an error, in one line, and the exit status it gives."""
+    """Return the one-line message of an error and its exit status."""
     text = " ".join(str(error).split())
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
@@ -101,15 +101,16 @@ def describe_error(error: BaseException) -> tuple[str, int]:
 
 
 class _LogHandler(logging.Handler):
-    """What the library notes (a line that had to be cut, say), as a line of ours."""
+    """Prints warnings and errors of the library as status lines, and the traceback of an error that is a bug."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
         print_status(record.getMessage())
+        if record.exc_info:
+            traceback.print_exception(record.exc_info[1])
 
 
 def _run(words: Sequence[str]) -> int:
-    """Parse and do. The parser's own `main` is passed by, since it has its own ideas about errors."""
+    """Parse the words and run the verb; not by the parser's own `main`, which handles errors its own way."""
     command: Any = typer.main.get_command(_app())
     try:
         with command.make_context("regard", [*words] or ["--help"]) as context:
@@ -153,8 +154,8 @@ def _app() -> typer.Typer:
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Exit status: 0 done, 1 something could not be done (stderr says what), 2 the command was not "
-        "understood, 70 a bug of ours, 130 interrupted.",
+        epilog="Exit status: 0 success, 1 something failed (stderr says what), 2 wrong usage, 70 a bug in Regard, "
+        "130 interrupted.",
     )
 
     @app.callback(help=_HELP)
@@ -196,7 +197,7 @@ def _app() -> typer.Typer:
     return app
 
 
-_HELP = """Attention and Transformers: translate, look at what a model looks at, train.
+_HELP = """Attention and Transformers: run models, see their attention, train.
 
 \b
   regard translate "Two dogs are playing in the snow." --to de
@@ -205,12 +206,12 @@ _HELP = """Attention and Transformers: translate, look at what a model looks at,
   regard list attention          regard show transformer
   regard train transformer_multi30k --quick
 
-Every verb explains itself: regard translate --help
+Help for a command: regard translate --help
 """
 
 
 def _help_text(text: str) -> str:
-    """A docstring as help: one line a paragraph, for the terminal to wrap; examples (after a \\b) as they stand."""
+    """Return a docstring as help: one line per paragraph, to be wrapped; examples (after a \\b) stay as they are."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(p if p.startswith("\b") else " ".join(p.split()) for p in paragraphs)
 
@@ -227,7 +228,7 @@ def _help_hint(error: BaseException) -> str:
 
 
 def _flush_stdout() -> None:
-    """Flush what is left; where that cannot be (a closed pipe, a full disk), Python must not try again at its end."""
+    """Flush stdout; where that fails (a closed pipe, a full disk), Python must not try again at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``regard cost``: what a model takes, before it is trained."""
+"""``regard cost``: what a model costs, before it is trained."""
 
 from __future__ import annotations
 
@@ -17,46 +17,48 @@ def cost(
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="Changes to its Config: layers=24 width=1024 vocab=50304"),
+        typer.Argument(metavar="KEY=VALUE...", help="Fields of its Config: layers=24 width=1024 vocab=50304"),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Rows of a pass, over all devices.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Sequences per pass, over all devices.")] = 32,
     length: Annotated[
-        int | None, typer.Option(help="Tokens of a row.", show_default="the model's length, else 128")
+        int | None, typer.Option(help="Tokens per sequence.", show_default="the model's length, else 128")
     ] = None,
     source: Annotated[
-        int | None, typer.Option(help="Tokens of a source (a prompt, with --decode).", show_default="as --length")
+        int | None,
+        typer.Option(help="Tokens of the source (with --decode: of the prompt).", show_default="as --length"),
     ] = None,
-    target: Annotated[int | None, typer.Option(help="Tokens of a target.", show_default="as --length")] = None,
+    target: Annotated[int | None, typer.Option(help="Tokens of the target.", show_default="as --length")] = None,
     image: Annotated[
-        str | None, typer.Option(help="Pixels of an image: 224 or 224x320.", show_default="the model's own, else 224")
+        str | None, typer.Option(help="Image size in pixels: 224 or 224x320.", show_default="the model's own, else 224")
     ] = None,
-    train: Annotated[bool, typer.Option("--train", help="One update of training (the default).")] = False,
-    infer: Annotated[bool, typer.Option("--infer", help="One reading.")] = False,
-    decode: Annotated[bool, typer.Option("--decode", help="One step of writing, the cache being full.")] = False,
+    train: Annotated[bool, typer.Option("--train", help="Cost of a training step (the default).")] = False,
+    infer: Annotated[bool, typer.Option("--infer", help="Cost of a forward pass.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Cost of a decoding step with a full cache.")] = False,
     device: Annotated[
-        str, typer.Option(help="h200, h100, a100, 4090, or here: this machine as regard doctor found it.")
+        str, typer.Option(help="h200, h100, a100, 4090, or here: this machine as regard doctor measured it.")
     ] = "h200",
-    devices: Annotated[int, typer.Option(help="How many.")] = 1,
-    parallel: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
-    tensor_parallel: Annotated[int, typer.Option(help="Devices that share every matrix.")] = 1,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Run blocks again in the backward pass.")] = False,
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 1,
+    parallel: Annotated[str, typer.Option(help="Data parallelism: auto, ddp or fsdp.")] = "auto",
+    tensor_parallel: Annotated[int, typer.Option(help="Devices over which every matrix is split.")] = 1,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     precision: Annotated[
-        str | None, typer.Option(help="Of products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU")
+        str | None,
+        typer.Option(help="dtype of matrix products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU"),
     ] = None,
-    optimiser: Annotated[str, typer.Option(help="adamw, muon, adafactor, sgd; a spec.")] = "adamw",
-    accumulate: Annotated[int, typer.Option(help="Passes of an update.")] = 1,
-    beam_size: Annotated[int, typer.Option(help="Outputs of each row, with --decode.")] = 1,
+    optimizer: Annotated[str, typer.Option(help="adamw, muon, adafactor or sgd, as a spec.")] = "adamw",
+    accumulate: Annotated[int, typer.Option(help="Gradient accumulation: passes per update.")] = 1,
+    beam_size: Annotated[int, typer.Option(help="Beams per sequence, with --decode.")] = 1,
     tokens: Annotated[
-        str | None, typer.Option(help="Of a whole training run: 3e11, or 20x for so many a parameter.")
+        str | None, typer.Option(help="Tokens of a whole training run: 3e11, or 20x for 20 per parameter.")
     ] = None,
     efficiency: Annotated[
-        float | None, typer.Option(help="The share of the peak that products reach.", show_default="0.7")
+        float | None, typer.Option(help="Fraction of the peak that matrix products reach.", show_default="0.7")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> int:
-    """What a model costs: parameters, multiply-adds, memory, communication and time, on one device or many.
+    """Estimate what a model costs: parameters, multiply-adds, memory, communication and time, on one device or many.
 
-    Nothing is allocated: a hundred billion parameters are counted in seconds.
+    No weights are allocated, so that a model of a hundred billion parameters takes seconds.
 
     \b
       regard cost transformer:base --batch-size 64 --length 40
@@ -106,7 +108,7 @@ def cost(
             tensor_parallel=tensor_parallel,
             recompute=recompute,
             precision=precision or ("float32" if where.is_cpu else "bfloat16"),
-            optimiser=optimiser,
+            optimizer=optimizer,
             accumulate=accumulate,
             beam_size=beam_size,
             tokens=every,

@@ -1,4 +1,4 @@
-"""``regard data``: text and images into shards, and shards looked at."""
+"""``regard data``: pack text and images into shards, check and show shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def group() -> typer.Typer:
     return app
 
 
-_HELP = """Pack text and images into shards, check them, look at them.
+_HELP = """Pack text and images into shards, check them, show them.
 
 \b
   regard data pack books/ --out shards/books --tokens "bytes(16000)"
@@ -36,36 +36,38 @@ def pack(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="Files, folders, .gz of text, .jsonl; val=PATH: all of it is that part."
+            metavar="SOURCE...", help="Text files, .gz, .jsonl or folders; val=PATH puts all of it into that split."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to make; it must not be there yet.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to create; it must not exist yet.")],
     tokens: Annotated[
         str,
         typer.Option(
-            metavar="KIND(SIZE)", help="A vocabulary to learn (regard list tokens), or a tokenizer.json or its folder."
+            metavar="KIND(SIZE)", help="Tokenizer to train (regard list tokens), or a tokenizer.json or its folder."
         ),
     ] = "bytes(8000)",
     documents: Annotated[
-        str, typer.Option(metavar="UNIT", help="What a document is: file, paragraph or line.")
+        str, typer.Option(metavar="UNIT", help="What counts as a document: file, paragraph or line.")
     ] = "file",
     val: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Documents kept for validation.", show_default="0.01; 0 with val=PATH"),
+        typer.Option(
+            metavar="SHARE", help="Fraction of documents for validation.", show_default="0.01; 0 with val=PATH"
+        ),
     ] = None,
     images: Annotated[
-        bool, typer.Option("--images", help="Pack images: a folder of each class, or one of all.")
+        bool, typer.Option("--images", help="Pack images: a folder per class, or one folder of all.")
     ] = False,
-    shard: Annotated[int, typer.Option(metavar="MIB", min=1, help="Size of a shard.")] = 256,
-    sample: Annotated[int, typer.Option(metavar="MB", min=1, help="Text to learn the vocabulary from.")] = 50,
+    shard: Annotated[int, typer.Option(metavar="MIB", min=1, help="Size of a shard in MiB.")] = 256,
+    sample: Annotated[int, typer.Option(metavar="MB", min=1, help="Megabytes of text to train the tokenizer on.")] = 50,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Processes that encode.", show_default="one a core, from 8 cores on"),
+        typer.Option(metavar="N", min=1, help="Worker processes.", show_default="one per core, from 8 cores on"),
     ] = None,
 ) -> int:
-    """Pack text or images into shards, for training on more than fits into memory.
+    """Pack text or images into shards, for training on data that do not fit into memory.
 
-    Ctrl-C or a full disk loses nothing: the same command goes on from there.
+    After Ctrl-C or a full disk the same command continues where it stopped.
 
     \b
       regard data pack book.txt --out shards/book --documents paragraph
@@ -106,7 +108,7 @@ def pack(
 def check(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of shards.")],
 ) -> int:
-    """Read all shards of a folder and compare them with their checksums; a line for every file that is damaged."""
+    """Compare all shards of a folder with their checksums, and print a line for every damaged file."""
     from regard.cli import FAILED, print_status
     from regard.data.shards.index import ShardIndex
 
@@ -123,11 +125,11 @@ def check(
 
 def show(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of shards.")],
-    split: Annotated[str, typer.Option(metavar="PART", help="The part to show something of.")] = "train",
+    split: Annotated[str, typer.Option(metavar="PART", help="The split to show.")] = "train",
     first: Annotated[int, typer.Option("--first", metavar="N", min=0, help="Number of the first item to show.")] = 0,
     number: Annotated[int, typer.Option("-n", metavar="N", min=0, help="How many documents or images to show.")] = 3,
 ) -> int:
-    """Show what a folder of shards holds, and the beginnings of a few of its documents.
+    """Show what a folder of shards contains, and the beginnings of a few documents.
 
     \b
       regard data show shards/books

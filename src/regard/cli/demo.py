@@ -24,11 +24,12 @@ INSPECTED = 0
 def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> int:
     """Translate, draw, and say where the drawings are."""
     from regard import catalogue
-    from regard.cli import html_page
     from regard.cli.load_translator import describe_device, load_prepared_translator
-    from regard.cli.see import View, draw, select_traces
+    from regard.cli.see import draw
     from regard.core.errors import BadInput
-    from regard.see import text_map as in_plain_text
+    from regard.interpret.figures.token_maps import TokenMapsFigure
+    from regard.interpret.inspection import inspect
+    from regard.see import text_map
 
     names = catalogue.translators() if models is None else models
     if not names:
@@ -45,14 +46,12 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
         print()
     print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({describe_device(found[0])}, beam 4)\n")
 
-    translator, line = found[0], SENTENCES[INSPECTED]
-    traces = translator.attention(line)
-    seen = select_traces(traces, View.cross, None)
-    print(f"What each word of the translation looked at (mean of the heads of {seen[0].name}):\n")
-    print(in_plain_text(seen[0], width=100), end="\n\n")
+    inspection = inspect(found[0], {"text": SENTENCES[INSPECTED]}, name=names[0])
+    figure = TokenMapsFigure(inspection)
+    print(f"What each word of the translation attends to (mean of the heads of {figure.selected[0].name}):\n")
+    print(text_map(figure.selected[0], width=100), end="\n\n")
     folder.mkdir(parents=True, exist_ok=True)
-    paged = html_page.text_page(names[0], translator, line, traces, f"{line}  →  {written[0][INSPECTED]}")
-    files = draw(seen, View.cross, None, _files(folder), paged)
+    files = draw(figure, _files(folder))
     print("The same as a picture, and all layers and heads as a page to explore (open it in a browser):\n")
     print(*(f"  {file.resolve()}" for file in files), sep="\n", end="\n\n")
     if why := _why_eager():

@@ -19,29 +19,30 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A model to examine: the name of one that ships, a saved one, a run or one of its checkpoints.",
+            help="A model to check: by name (regard list zoo), a folder, a run, or a checkpoint of a run.",
             show_default="the machine",
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A few seconds: of the machine no disk and no processes, of a run no training."),
+        typer.Option("--quick", help="Take a few seconds: skip disk, processes and training."),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where checkpoints will go: its disk is measured.", show_default="here"),
+        typer.Option(metavar="FOLDER", help="Folder for checkpoints; its disk is measured.", show_default="here"),
     ] = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1000, help="Updates that a run is trained on, twice; 0: none.")
+        int,
+        typer.Option(metavar="N", min=0, max=1000, help="Training steps to compare with a resumed run; 0 skips it."),
     ] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> int:
-    """Measure this machine, or examine a model.
+    """Measure this machine, or check a model.
 
-    The machine: devices, types that work and types that end the process, speeds, threads, attention kernels, compiler,
-    disk, processes; then what to choose. A model: does a batch equal its rows, does padding or the future leak, do N
-    steps equal one forward, do all weights learn, is what was saved what is loaded; of a run also whether it goes on to
-    the bit. One line a check; the exit status is 1 if one failed.
+    The machine: devices, dtypes that work and dtypes that crash, speed, threads, attention kernels, compiler, disk and
+    processes, with recommended settings. A model: whether a batch gives the same as single inputs, padding or the
+    future leaks, N steps equal one forward pass, all weights get gradients, and save and load keep the outputs; for a
+    run also whether resuming is exact. Every check is a line; the exit status is 1 if one failed.
 
     \b
       regard doctor

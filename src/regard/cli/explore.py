@@ -22,16 +22,16 @@ def explore(
         typer.Argument(
             metavar="MODEL...",
             help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER.",
-            show_default="all that ship and can be looked into",
+            show_default="all that ship",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0: any that is free.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only say where the page is.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 is any free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, open no browser.")] = False,
     device: Device = "auto",
 ) -> int:
-    """Open a page to see what models look at: type a sentence, drop a picture or a recording, point at a token.
+    """Open the explorer, a page that shows the attention of models for a sentence, a picture or a recording.
 
-    The page needs no network, and only this computer can reach it. It stops at Ctrl-C.
+    The page needs no network, and only this computer can reach it. Ctrl-C stops it.
 
     \b
       regard explore

@@ -1,7 +1,7 @@
-"""``regard handwrite``: texts in, pictures of handwriting out; without a text, letters that do not exist.
+"""``regard handwrite``: texts in, pictures of handwriting out; some models take no text.
 
-One picture holds all that was written, a line below the other: every text, as many samples of each as were asked for. A
-line whose end was not reached is drawn as far as it came and named on stderr; the status is then 1.
+One picture has all lines, every sample of every text below the other. A line whose end was not reached is drawn as far
+as it came and named on stderr; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import SAMPLING, Device, Seed
+from regard.cli.options import Device, Seed
+from regard.decoding.generation_config import SAMPLING
 
 
 def handwrite(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png or .svg.")],
     text: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT...", help="What to write; the model that ships: digits. Some write without."),
+        typer.Argument(
+            metavar="TEXT...", help="Texts to write (digits for the model that ships); some models take none."
+        ),
     ] = None,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="One that writes by hand: by name (regard list zoo), a folder, a run.")
+        str, typer.Option(metavar="NAME", help="A handwriting model by name (regard list zoo), a folder, or a run.")
     ] = "pen-digits",
     num_samples: Annotated[
         int,
         typer.Option(
-            "--num-samples", "-n", min=1, max=64, metavar="N", help="Lines of each text.", rich_help_panel=SAMPLING
+            "--num-samples", "-n", min=1, max=64, metavar="N", help="Samples of each text.", rich_help_panel=SAMPLING
         ),
     ] = 1,
     bias: Annotated[
@@ -36,24 +39,24 @@ def handwrite(
             min=0.0,
             max=20.0,
             metavar="X",
-            help="0: as varied as the data; 2: neat.",
+            help="0 is as varied as the data, 2 is neat.",
             show_default="2; without a text 0.5",
             rich_help_panel=SAMPLING,
         ),
     ] = None,
     seed: Seed = None,
     points: Annotated[
-        int, typer.Option(min=1, max=5000, metavar="N", help="How long to write, where a model writes without a text.")
+        int, typer.Option(min=1, max=5000, metavar="N", help="Pen points to write, for a model without texts.")
     ] = 300,
     window: Annotated[
-        bool, typer.Option("--window", help="Also draw which character was looked at, at every point of the pen.")
+        bool, typer.Option("--window", help="Also draw the attention: the character at every point of the pen.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the strokes too: a line of JSON for each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Also print the strokes, one line of JSON for each.")] = False,
     device: Device = "auto",
 ) -> int:
-    """Write texts by hand, as a picture.
+    """Write texts by hand: draw the strokes that a model samples.
 
-    The model that ships writes digits. The same seed writes the same line, whatever else is written with it.
+    The model that ships writes digits. The same seed gives the same line, whatever else is written with it.
 
     \b
       regard handwrite 31415 -o digits.png
@@ -70,13 +73,10 @@ def handwrite(
 
     check_output_files([out], page=False)
     write = prepare_predictor(
-        load_predictor_as(
-            HandwritingSynthesizer, model, "which does not write by hand; regard list zoo names what there is"
-        ),
-        device,
+        load_predictor_as(HandwritingSynthesizer, model, "which does not write by hand; see regard list zoo"), device
     )
     if window and not write.letters:
-        raise BadInput("this model writes without a text, so that there is no window to draw: leave --window out")
+        raise BadInput("this model takes no text, so there is no window to draw; leave out --window")
     if write.letters or text:
         lines = write.samples(text or [], num_samples, bias=bias, seed=seed or 0)
     else:
@@ -84,13 +84,11 @@ def handwrite(
     drawn = [line.points.numpy() for line in lines]
     windows = [line.window.numpy() for line in lines] if window else None
     see.strokes(drawn, [line.text for line in lines], windows, out)
-    for line in lines if as_json else ():
-        print(json.dumps(line.to_json()))
+    for number, line in enumerate(lines if as_json else (), 1):
+        print(json.dumps({"number": number, "input": line.text, **line.to_json()}, ensure_ascii=False))
     if not as_json:
         print(f"drawn: {out}")
     cut = [line.text for line in lines if not line.finished]
     for each in cut:
-        print_status(
-            f"'{each}' was cut off: the window did not come to its end (another --seed or a higher --bias may help)"
-        )
+        print_status(f"'{each}' is cut off: its end was not reached; try another --seed or a higher --bias")
     return FAILED if cut else 0

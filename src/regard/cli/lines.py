@@ -1,10 +1,10 @@
 """Lines in and lines out, any number of them in constant memory.
 
-In: bytes become numbered lines. A line that is no text, or too long to be one, stays in its place as a line with a
-complaint. Lines come in windows that grow from a few to a thousand, so that the first answer is early and the later
-ones are fast; a slow writer (a person, ``tail -f``) is answered as soon as it pauses.
+In: bytes become numbered lines. A line that is not text, or too long, keeps its place and says what is wrong with it.
+Lines come in batches that grow from 32 to 1024, so that the first output is early and later ones are fast; a slow
+writer (a person, ``tail -f``) gets its output as soon as it pauses.
 
-Out: to stdout as they come, or to a file that appears under its name only when it is whole.
+Out: to stdout as they come, or to a file that appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -36,26 +36,20 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # without thos
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its number from 1, its text (empty where it cannot be used), and what is wrong with it, if anything."""
+    """One line: its number from 1, its text (empty where it cannot be used), and what is wrong with it."""
 
     number: int
     text: str
     problem: str = ""
 
 
-def reject_bad_line(line: Line) -> None:
-    """Raise where a line is no text, for whoever can leave none out."""
-    if line.problem and not line.text:
-        raise BadInput(f"line {line.number} {line.problem.split(':')[0]}")
-
-
-def replace_control_characters(line: Line) -> str:
-    """The text with a space for each of its control characters, so that all others stand where they stood."""
-    return _CONTROL.sub(" ", line.text)
+def replace_control_characters(text: str) -> str:
+    """Return the text with a space for each control character; all others keep their places."""
+    return _CONTROL.sub(" ", text)
 
 
 def open_lines(path: str | Path) -> BinaryIO:
-    """A file to read lines from, or a line that says why not."""
+    """Open a file to read lines from."""
     try:
         if Path(path).is_dir():
             raise BadInput(f"{path} is a folder, not a file")
@@ -67,7 +61,7 @@ def open_lines(path: str | Path) -> BinaryIO:
 
 
 def stdin(what: str) -> BinaryIO:
-    """Where lines come from when none were given."""
+    """Return the stream that lines are read from when none were given."""
     from regard.cli import print_status
 
     if sys.stdin is None:
@@ -78,18 +72,18 @@ def stdin(what: str) -> BinaryIO:
 
 
 def lines_from_arguments(texts: Iterable[str]) -> Iterator[list[Line]]:
-    """The lines of texts from the command line, as one window."""
+    """Yield the lines of texts of the command line, as one batch."""
     rows = [row for text in texts for row in text.removesuffix("\n").split("\n")]
     yield [_decode_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
 
 
 def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
-    """The lines of texts from the command line, or where there are none those of stdin."""
+    """Yield the lines of texts of the command line, or of stdin where there are none."""
     return lines_from_arguments(texts) if texts else read_batches(stdin(what))
 
 
 def read_batches(file: BinaryIO) -> Iterator[list[Line]]:
-    """The lines of a file or a pipe, a window at a time."""
+    """Yield the lines of a file or a pipe in batches."""
     window: list[Line] = []
     number, room, characters = 0, FIRST_BATCH, 0
     for raw in _raw_lines(file.fileno()):
@@ -106,7 +100,7 @@ def read_batches(file: BinaryIO) -> Iterator[list[Line]]:
 
 
 def _raw_lines(handle: int) -> Iterator[bytes | None]:
-    """Lines as bytes without their end; None when whoever writes pauses. Of a line far too long, only the beginning."""
+    """Yield lines as bytes without their end, None when the writer pauses; of a far too long line only the beginning"""
     line = bytearray()
     while True:
         if not _has_input(handle):
@@ -124,7 +118,7 @@ def _raw_lines(handle: int) -> Iterator[bytes | None]:
 
 
 def _has_input(handle: int) -> bool:
-    """Whether there is something to read within the pause; where that cannot be asked, yes."""
+    """Return whether there is something to read within the pause; True where that cannot be asked."""
     try:
         return bool(select.select([handle], [], [], PAUSE)[0])
     except (OSError, ValueError):  # not every system can ask a pipe
@@ -132,7 +126,7 @@ def _has_input(handle: int) -> bool:
 
 
 def _decode_line(number: int, raw: bytes) -> Line:
-    """Bytes as a line, with what is wrong with it and what was done about that."""
+    """Return bytes as a line, with what is wrong with it and what was done about that."""
     raw = raw.removesuffix(b"\r")
     if number == 1:
         raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -151,9 +145,9 @@ def _decode_line(number: int, raw: bytes) -> Line:
 
 
 class OutputFile:
-    """Where lines go: stdout as they come, or a file that is whole or not there.
+    """Output lines: to stdout as they come, or to a file that appears when it is complete.
 
-    An interruption keeps what was finished, under the file's name with ".part" after it.
+    After an interruption the finished lines are in a file of the same name with ".part" after it.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -180,7 +174,7 @@ class OutputFile:
         return self
 
     def write(self, lines: Iterable[str]) -> None:
-        """These lines, and out with them."""
+        """Write lines and flush them."""
         text = "".join(f"{line}\n" for line in lines)
         if self.file is None:
             sys.stdout.write(text)

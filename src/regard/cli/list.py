@@ -1,4 +1,4 @@
-"""``regard list``: what there is, by kind."""
+"""``regard list``: names by kind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ KINDS = "attention, mechanisms, mixers, aligners, positions, models, tokens, tas
 
 
 def list_things(
-    kind: Annotated[str | None, typer.Argument(help=f"One of: {KINDS}.", show_default="all of them, by name")] = None,
+    kind: Annotated[str | None, typer.Argument(help=f"One of: {KINDS}.", show_default="all kinds")] = None,
 ) -> int:
-    """List what there is: mechanisms, positions, models, recipes, trained translators, ...
+    """List attention mechanisms, positions, models, recipes, trained models and other parts.
 
     \b
       regard list

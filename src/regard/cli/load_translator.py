@@ -1,4 +1,4 @@
-"""Which translator is meant, loaded and ready (cli.ready)."""
+"""The translator of a name, a folder or a pair of languages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["describe_device", "load_prepared_translator", "load_translator"]
 def load_prepared_translator(
     model: str | None, source: str | None, target: str | None, device: str = "auto", int8: bool = False
 ) -> Translator:
-    """The translator of a name, of a folder (a saved model or a whole run), or of a pair of languages; ready to run."""
+    """Return the translator of a name, a folder (a saved model or a run) or a pair of languages, ready to run."""
     return prepare_predictor(load_translator(model, source, target), device, int8)
 
 
 def load_translator(model: str | None, source: str | None, target: str | None) -> Translator:
-    """The same as it was loaded: slower, and gradients go through it."""
+    """Return the same as it was loaded: slower, and gradients go through it."""
     if model is None and target is None:
         raise RegardError("say which language to translate to: --to de (or which model: --model FOLDER)")
     name = f"{source or 'en'}-{target}" if model is None else model

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.options import Json
-from regard.core.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.modalities.neighbors import WordNeighbor
-    from regard.tasks.text.word2vec import NearestWords
+    from collections.abc import Sequence
+
+    from regard.cli.batch_runner import Item
+    from regard.modalities.neighbors import Neighbors
 
 
 def near(
@@ -23,7 +23,7 @@ def near(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Word vectors by name (regard list zoo), or a folder.")
     ] = "words-en",
-    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Neighbours of each.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Neighbours of each word.")] = 10,
     analogy: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="A B C", help="What is to C as B is to A?")
     ] = None,
@@ -33,10 +33,9 @@ def near(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """The nearest neighbours of words, by the cosine between their vectors.
+    """Print the nearest neighbours of words, by the cosine between their vectors.
 
-    A word that is not known is named on stderr with what is spelled like it (JSON: as "error"), and makes the exit
-    status 1.
+    An unknown word is named on stderr with words that are spelled like it, and makes the exit status 1.
 
     \b
       regard near dog
@@ -45,54 +44,56 @@ def near(
     """
     if not words and analogy is None:
         raise typer.BadParameter("give one or more words, or --analogy A B C")
-    from regard.cli import FAILED, print_status
-    from regard.cli.see import check_output_files
-
-    check_output_files([picture] if picture is not None else (), page=False)
-    vectors, bad = _load_vectors(model), 0
-    drawn: dict[str, list[str]] = {}
-    for word in words or ():
-        try:
-            found = vectors.nearest(word, k)
-        except RegardError as error:
-            print_status(str(error))
-            if as_json:
-                print(json.dumps({"query": word, "error": str(error)}, ensure_ascii=False))
-            bad += 1
-            continue
-        drawn[word] = [word, *(each.word for each in found)]
-        _print(word, found, as_json)
-    if analogy is not None:
-        a, b, c = analogy
-        found = vectors.analogy(a, b, c, k)
-        drawn[f"{b} - {a} + {c}"] = [a, b, c, *(each.word for each in found)]
-        _print(f"{c} is to ? as {a} is to {b}", found, as_json)
-    if picture is not None and drawn:
-        _draw(vectors, drawn, picture)
-        (print_status if as_json else print)(f"drawn: {picture}")  # no line but JSON among lines of JSON
-    return FAILED if bad else 0
-
-
-def _load_vectors(name: str) -> NearestWords:
+    from regard import see
+    from regard.cli import print_status
+    from regard.cli.batch_runner import BatchRunner
     from regard.cli.prepare import load_predictor_as
+    from regard.cli.see import check_output_files
+    from regard.modalities.neighbors import Neighbors
     from regard.tasks.text.word2vec import NearestWords
 
-    return load_predictor_as(NearestWords, name, "not word vectors; regard list zoo names what there is")
+    check_output_files([picture] if picture is not None else (), page=False)
+    vectors = load_predictor_as(NearestWords, model, "not word vectors; see regard list zoo")
+
+    def predict(asked: list[Any], numbers: Sequence[int]) -> list[Neighbors]:
+        find: dict[int, Any] = {1: vectors.nearest, 3: vectors.analogy}
+        return [Neighbors(_title(each), tuple(find[len(each)](*each, k))) for each in asked]
+
+    asked = [(word,) for word in words or ()] + ([analogy] if analogy is not None else [])
+    runner = BatchRunner(predict, "look up")
+    results = runner.results([_item(number, each) for number, each in enumerate(asked, 1)])
+    for result in results:
+        if as_json:
+            print(result.to_json())
+        elif result.output is not None:
+            _print(result.output)
+    found = {
+        _label(each.value): [*each.value, *(n.word for n in each.output.neighbors)] for each in results if each.output
+    }
+    if picture is not None and found:
+        names = [word for group in found.values() for word in group]
+        groups = [label for label, group in found.items() for _ in group]
+        see.pca(vectors.vectors(names).numpy(), names, groups, picture)
+        (print_status if as_json else print)(f"drawn: {picture}")  # only JSON on stdout with --json
+    return runner.finish()
 
 
-def _print(title: str, found: list[WordNeighbor], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"query": title, "neighbours": [each._asdict() for each in found]}, ensure_ascii=False))
-        return
-    wide = max((len(each.word) for each in found), default=0)
-    print(title)
-    for each in found:
+def _item(number: int, asked: tuple[str, ...]) -> Item:
+    from regard.cli.batch_runner import Item
+
+    return Item(number, f"'{asked[0]}'" if len(asked) == 1 else _title(asked), _title(asked), lambda: asked)
+
+
+def _title(asked: tuple[str, ...]) -> str:
+    return asked[0] if len(asked) == 1 else "{2} is to ? as {0} is to {1}".format(*asked)
+
+
+def _label(asked: tuple[str, ...]) -> str:
+    return asked[0] if len(asked) == 1 else "{1} - {0} + {2}".format(*asked)
+
+
+def _print(found: Neighbors) -> None:
+    wide = max((len(each.word) for each in found.neighbors), default=0)
+    print(found.word)
+    for each in found.neighbors:
         print(f"  {each.word:{wide}}  {each.cosine:.3f}")
-
-
-def _draw(vectors: NearestWords, drawn: dict[str, list[str]], file: Path) -> None:
-    from regard import see
-
-    names = [word for words in drawn.values() for word in words]
-    groups = [title for title, words in drawn.items() for _ in words]
-    see.pca(vectors.vectors(names).numpy(), names, groups, file)

@@ -1,4 +1,4 @@
-"""A loaded model made ready for use, as the service does it too (serve.ready)."""
+"""Models loaded and made ready, as the service does it (serve.http.prepare)."""
 
 from __future__ import annotations
 

@@ -1,25 +1,22 @@
-"""``regard pronounce``: words in, their sounds out, in the same order.
-
-A line that cannot be used leaves an empty line (of JSON: one with "error"), so that line 7 of the output is always line
-7 of the input, and one line on stderr; the status at the end is 1.
-"""
+"""``regard pronounce``: words in, their phonemes out, in the same order."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.line_processor import LineProcessor
-from regard.cli.options import Device, Json
+from regard.cli.options import Device, Json, make_options, with_options
+from regard.decoding.generation_config import GenerationConfig
 
 if TYPE_CHECKING:
-    from regard.cli.lines import Line
-    from regard.modalities.text import Candidate
-    from regard.tasks.text.pronunciation import Pronouncer
+    from collections.abc import Sequence
+
+    from regard.cli.batch_runner import Result
+    from regard.modalities.text import Text
 
 
+@with_options(GenerationConfig, ("num_candidates", "beam_size"), num_candidates="-k")
 def pronounce(
     words: Annotated[
         list[str] | None,
@@ -28,20 +25,15 @@ def pronounce(
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A pronouncer by name (regard list zoo), a folder, or a run.")
     ] = "sounds-en",
-    beam_size: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Outputs kept while searching.")] = 4,
-    num_candidates: Annotated[
-        int,
-        typer.Option(
-            "-k", "--num-candidates", min=1, metavar="N", help="So many pronunciations of each word, best first."
-        ),
-    ] = 1,
+    *,
+    options: dict[str, Any],
     as_json: Json = False,
     device: Device = "auto",
 ) -> int:
-    """Say how words sound, in the sounds of the CMU pronouncing dictionary (ARPAbet).
+    """Print the pronunciation of words, in the phonemes of the CMU pronouncing dictionary (ARPAbet).
 
-    Output line n belongs to input line n. Of a line of several words the sounds of each come with | between them; of
-    several pronunciations each comes in a column of its own.
+    Output line n belongs to input line n; one that cannot be used is empty. The words of a line are separated by |,
+    several pronunciations by tabs.
 
     \b
       regard pronounce xylophone
@@ -50,58 +42,33 @@ def pronounce(
       regard see xylophone --model sounds-en
     """
     from regard.cli import lines
+    from regard.cli.batch_runner import BatchRunner, line_items
     from regard.cli.prepare import load_predictor_as, prepare_predictor
-    from regard.core.errors import BadInput
     from regard.tasks.text.pronunciation import Pronouncer
 
-    if num_candidates > beam_size:
-        raise BadInput(f"{num_candidates} pronunciations of each word need at least as many beams, not {beam_size}")
-    windows = lines.read_lines(words, "words")
-    found = prepare_predictor(
-        load_predictor_as(Pronouncer, model, "which pronounces nothing; regard list zoo names what does"), device
-    )
-    return _Processor(found, beam_size, num_candidates, as_json).run(windows, "pronounce")
+    source = lines.read_lines(words, "words")
+    found = load_predictor_as(Pronouncer, model, "not a pronouncer; see regard list zoo")
+    pronouncer, search = prepare_predictor(found, device), make_options(Pronouncer, options)
+
+    def predict(rows: list[list[str]], numbers: Sequence[int]) -> list[Text]:
+        said = iter(pronouncer.predict([word for row in rows for word in row], search))
+        return [_join_words([next(said) for _ in row]) for row in rows]
+
+    runner = BatchRunner(predict, "pronounce", "give fewer beams or shorter words")
+    return runner.run(line_items(source, str.split), _show, as_json)
 
 
-class _Processor(LineProcessor["list[list[Candidate]]"]):
-    """Windows of lines in, sounds out; keeps count."""
+def _join_words(words: Sequence[Text]) -> Text:
+    """Return the pronunciations of a line: of every word the best, of every word the second, and so on."""
+    from regard.modalities.text import Candidate, Text
 
-    failure_message = "could not be pronounced: left empty ({})"
-    memory_advice = "give fewer beams or shorter words"
+    columns = []
+    for rank in range(max(len(word.candidates) for word in words)):
+        chosen = [word.candidates[min(rank, len(word.candidates) - 1)] for word in words]
+        score = sum(each.score for each in chosen) / len(chosen)
+        columns.append(Candidate(" | ".join(each.text for each in chosen), score))
+    return Text.from_candidates(columns)
 
-    def __init__(self, pronouncer: Pronouncer, beam_size: int, num_candidates: int, as_json: bool) -> None:
-        super().__init__()
-        self.pronouncer, self.beam_size, self.num_candidates, self.as_json = (
-            pronouncer,
-            beam_size,
-            num_candidates,
-            as_json,
-        )
 
-    def __call__(self, window: list[Line]) -> list[str]:
-        """The output lines of a window."""
-        self.check(window)
-        usable = [line for line in window if line.text.strip()]
-        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=[]), strict=True))
-        self.done += sum(len(each) for each in found.values())
-        return [row for line in window for row in self._shown(line, found.get(line.number, []))]
-
-    def predict(self, some: list[Line]) -> list[list[list[Candidate]]]:
-        """Of each line its words, of each word its pronunciations."""
-        rows = [line.text.split() for line in some]
-        flat = [word for words in rows for word in words]
-        said = iter(self.pronouncer.candidates(flat, beam_size=self.beam_size, num_candidates=self.num_candidates))
-        return [[next(said) for _ in words] for words in rows]
-
-    def _shown(self, line: Line, found: list[list[Candidate]]) -> list[str]:
-        if not self.as_json:
-            ranks = range(max((len(word) for word in found), default=0))
-            columns = [" | ".join(word[min(rank, len(word) - 1)].text for word in found) for rank in ranks]
-            return ["\t".join(columns)]
-        words = line.text.split() if found else []
-        said: list[dict[str, Any]] = [
-            {"word": word, "pronunciations": [{"phonemes": c.text.split(), "score": round(c.score, 4)} for c in each]}
-            for word, each in zip(words, found, strict=True)
-        ]
-        wrong = {} if found else self.error(line)
-        return [json.dumps({"number": line.number, "text": line.text, "words": said, **wrong}, ensure_ascii=False)]
+def _show(result: Result) -> list[str]:
+    return ["" if result.output is None else "\t".join(each.text for each in result.output.candidates)]

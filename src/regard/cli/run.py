@@ -11,7 +11,6 @@ Everything comes from the predictor's declaration (tasks.predictor): types of in
 from __future__ import annotations
 
 import json
-import sys
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import Device, Json
-from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean, oom_advice
+from regard.cli.options import Device, Json, make_options
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 
 if TYPE_CHECKING:
+    from regard.cli.batch_runner import Item, Result
     from regard.tasks.predictor import Predictor
 
-WINDOW = 32  # items that are read and predicted together
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -50,8 +49,8 @@ def run(
 ) -> int:
     """Run any model on any input that it takes, and print its outputs.
 
-    Output n belongs to input n. An input that cannot be used is named on stderr and makes the exit status 1. The
-    options of a model are listed by regard run MODEL --help.
+    Output n belongs to input n. An input that cannot be used is named on stderr and makes the exit status 1. regard run
+    MODEL --help lists the options of a model.
 
     \b
       regard run fashion boot.png shoes/ --json
@@ -62,7 +61,8 @@ def run(
     if model is None or model in ("-h", "--help"):
         print(context.get_help())
         return 0
-    from regard.cli import FAILED, print_status
+    from regard.cli import print_status
+    from regard.cli.batch_runner import BatchRunner, argument_items
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.tasks.predictor import Predictor
 
@@ -72,28 +72,29 @@ def run(
     if "--help" in words or "-h" in words:
         print(describe_options(model, found))
         return 0
-    arguments, values = parse_options(type(found), words)
-    options = found.make_options(values)
-    items = _items(found, arguments, from_)
+    try:
+        arguments, values = parse_options(type(found), words)
+    except RegardError as error:
+        raise typer.BadParameter(str(error)) from None
+    if arguments and from_ is not None:
+        raise typer.BadParameter("give inputs or --from, not both")
+    if not arguments and from_ is None:
+        raise typer.BadParameter("there is no input; give texts or files, or --from FILE")
+    options = make_options(type(found), values)
     predictor = prepare_predictor(found, device)
-    failed, done = 0, 0
-    for window in _windows(items):
-        for name, item, output, problem in _predict(predictor, window, options):
-            if problem:
-                print_status(problem)
-                failed += 1
-            else:
-                done += 1
-            if as_json:
-                print(json.dumps({"input": name, **({"error": problem} if problem else output.to_json())}))
-            elif output is not None:
-                print(output if arguments and len(arguments) == 1 else f"{name}\t{output}".replace("\n", f"\n{name}\t"))
-            if out is not None and output is not None:
-                print_status(f"drawn: {_draw(item, output, name, out)}")
-        sys.stdout.flush()
-    if not done and not failed:
-        print_status("no inputs: give texts or files, or --from FILE")
-    return FAILED if failed or not done else 0
+
+    def draw(result: Result) -> None:
+        if out is not None:
+            print_status(f"drawn: {_draw(result.value, result.output, result.item.name, out)}")
+
+    def show(result: Result) -> list[str]:
+        if result.output is None:
+            return []
+        name = "" if len(arguments) == 1 else f"{result.item.name}\t"
+        return [f"{name}{line}" for line in str(result.output).split("\n")]
+
+    items = argument_items(predictor, arguments) if from_ is None else _json_items(predictor, from_)
+    return BatchRunner.of(predictor, options).run(items, show, as_json, also=draw)
 
 
 def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -153,88 +154,26 @@ def describe_options(name: str, predictor: Predictor) -> str:
     return "\n".join(lines)
 
 
-def _items(predictor: Predictor, arguments: Sequence[str], rows: Path | None) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the reading of every item: a function without arguments that returns it or raises."""
-    kinds = predictor.inputs
-    if rows is not None:
-        if arguments:
-            raise BadInput("Give inputs or --from, not both.")
-        yield from _json_items(predictor, rows)
-    elif len(kinds) == 1:
-        (field, kind), *_ = kinds.items()
-        for source in kind.sources(arguments):
-            yield source.name, lambda value=source.value: predictor.read_item({field: value})
-    elif arguments:
-        if len(arguments) != len(kinds):
-            raise BadInput(f"This model takes {len(kinds)} inputs ({', '.join(kinds)}), got {len(arguments)}.")
-        values = dict(zip(kinds, arguments, strict=True))
-        yield " | ".join(arguments), lambda: predictor.read_item(values)
-
-
-def _json_items(predictor: Predictor, rows: Path) -> Iterator[tuple[str, Any]]:
+def _json_items(predictor: Predictor, rows: Path) -> Iterator[list[Item]]:
+    """Yield the rows of a file of JSON lines as items."""
     from regard.cli import lines
+    from regard.cli.batch_runner import line_items
 
-    for window in lines.read_batches(lines.stdin("rows") if str(rows) == "-" else lines.open_lines(rows)):
-        for line in window:
-            if line.text.strip() or line.problem:
-                yield f"line {line.number}", lambda line=line: _from_line(predictor, line)
+    source = lines.read_batches(lines.stdin("rows") if str(rows) == "-" else lines.open_lines(rows))
+    for batch in line_items(source, lambda line: _read_row(predictor, line)):
+        yield [item for item in batch if item.read is not None or item.problem]
 
 
-def _from_line(predictor: Predictor, line: Any) -> Any:
-    if line.problem and not line.text:
-        raise BadInput(f"line {line.number} {line.problem}")
+def _read_row(predictor: Predictor, line: str) -> Any:
     try:
-        values = json.loads(line.text)
+        values = json.loads(line)
     except (ValueError, RecursionError):
-        raise BadInput(f"line {line.number} is not JSON") from None
+        raise BadInput("not JSON") from None
     if not isinstance(values, dict) and len(predictor.inputs) == 1:
         values = {next(iter(predictor.inputs)): values}
     if not isinstance(values, dict):
-        raise BadInput(f"line {line.number} must be an object with {', '.join(predictor.inputs)}")
-    return predictor.read_item(values, line.number)
-
-
-def _windows(items: Iterator[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    window = []
-    for item in items:
-        window.append(item)
-        if len(window) == WINDOW:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
-def _predict(
-    predictor: Predictor, window: Sequence[tuple[str, Any]], options: Any
-) -> Iterator[tuple[str, Any, Any, str]]:
-    """Yield name, item, output and problem of every item; one that fails does so alone."""
-    read: dict[int, Any] = {}
-    problems: dict[int, str] = {}
-    for number, (name, item) in enumerate(window):
-        try:
-            read[number] = item()
-        except RegardError as error:
-            problems[number] = str(error) if name in str(error) else f"{name}: {error}"
-    outputs = dict(zip(read, _together(predictor, list(read.values()), options), strict=True))
-    for number, (name, _) in enumerate(window):
-        output = outputs.get(number)
-        if isinstance(output, RegardError):
-            problems[number], output = f"{name}: {output}", None
-        yield name, read.get(number), output, problems.get(number, "")
-
-
-def _together(predictor: Predictor, items: list[Any], options: Any) -> list[Any]:
-    """Return the outputs of some items; where that fails, of each alone, with the error of those that fail."""
-    if not items:
-        return []
-    try:
-        with oom_advice("give fewer or smaller inputs at a time"):
-            return list(predictor.predict(items, options))
-    except RegardError as error:
-        if len(items) == 1:
-            return [error]
-    return [_together(predictor, [item], options)[0] for item in items]
+        raise BadInput(f"expected an object with {', '.join(predictor.inputs)}")
+    return predictor.read_item(values)
 
 
 def _draw(item: Any, output: Any, name: str, out: Path) -> Path:

@@ -13,9 +13,9 @@ from regard.core.errors import BadInput
 
 
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in words of your own.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Text, one thing to find a line.")],
-    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="How many lines to show.")] = 5,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in your own words.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Text file; every line is an item to find.")],
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Lines to print.")] = 5,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="minilm, or the folder of an embedder or of sentence-transformers.")
     ] = "minilm",
@@ -24,9 +24,9 @@ def search(
 ) -> int:
     """Find the lines of a file that are nearest in meaning to a query.
 
-    Each is printed with the cosine of its angle to the query (1: the same direction), its number in the file and its
-    text, between tabs. Blank lines are passed over; long ones, and a long query, are read in parts. A line that is no
-    text is named on stderr, and makes the exit status 1.
+    Each is printed as cosine similarity to the query, line number and text, separated by tabs. Blank lines are skipped;
+    long lines and a long query are read in parts. A line that is not UTF-8 is named on stderr and makes the exit
+    status 1.
 
     \b
       regard search "someone is resting" sentences.txt

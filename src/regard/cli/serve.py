@@ -9,7 +9,7 @@ import typer
 
 from regard.cli.options import Device, Int8
 
-LIMITS, ACCESS = "Limits", "Who may ask"  # panels of the help
+LIMITS, ACCESS = "Limits", "Access"  # panels of the help
 
 
 def serve(
@@ -18,31 +18,42 @@ def serve(
         typer.Argument(metavar="MODEL...", help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER."),
     ],
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.", rich_help_panel=ACCESS)
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=ACCESS)
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="0: any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 is any free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
-            metavar="WORD", help="Whoever asks must know it.", show_default="$REGARD_TOKEN", rich_help_panel=ACCESS
+            metavar="WORD",
+            help="Token that every request must send.",
+            show_default="$REGARD_TOKEN",
+            rich_help_panel=ACCESS,
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name this service has, besides localhost.", rich_help_panel=ACCESS),
+        typer.Option(
+            metavar="NAME", help="Host name of this service besides localhost; may be repeated.", rich_help_panel=ACCESS
+        ),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Pages from there may ask: https://example.org", rich_help_panel=ACCESS),
+        typer.Option(
+            metavar="ORIGIN", help="Origin of pages that may send requests: https://example.org", rich_help_panel=ACCESS
+        ),
     ] = None,
-    explore: Annotated[bool, typer.Option("--explore", help="Also the explorer's page (regard explore).")] = False,
+    explore: Annotated[bool, typer.Option("--explore", help="Also serve the explorer (regard explore).")] = False,
     max_batch_size: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="Texts that run together.", rich_help_panel=LIMITS)
+        int, typer.Option(min=1, max=1024, metavar="N", help="Inputs that run in one batch.", rich_help_panel=LIMITS)
     ] = 64,
     wait: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1000.0, metavar="MS", help="How long the first waits for others.", rich_help_panel=LIMITS
+            min=0.0,
+            max=1000.0,
+            metavar="MS",
+            help="Milliseconds to wait for more inputs of a batch.",
+            rich_help_panel=LIMITS,
         ),
     ] = 5.0,
     max_queue_size: Annotated[
@@ -50,19 +61,22 @@ def serve(
         typer.Option(min=1, max=65536, metavar="N", help="Requests that may wait for a model.", rich_help_panel=LIMITS),
     ] = 256,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=3600.0, metavar="S", help="Seconds for an answer.", rich_help_panel=LIMITS)
+        float,
+        typer.Option(
+            min=0.1, max=3600.0, metavar="S", help="Seconds after which a request fails.", rich_help_panel=LIMITS
+        ),
     ] = 30.0,
     device: Device = "auto",
     int8: Int8 = False,
 ) -> int:
-    """Serve models over HTTP, with OpenAPI, streaming, and requests that arrive together run together.
+    """Serve models over HTTP, with an OpenAPI schema, streaming and dynamic batching.
 
-    Only this computer can ask, unless --host says otherwise; then give a --token too. It stops at Ctrl-C, when what is
-    under way is done.
+    Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
+    after the requests under way.
 
     \b
       regard serve en-de shakespeare
-      curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"text": "Two dogs."}'
+      curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"inputs": ["Two dogs."]}'
       regard serve en-de --host 0.0.0.0 --token WORD --allow-host example.org
     """
     import ipaddress

@@ -1,4 +1,4 @@
-"""``regard show``: everything there is to say about one thing."""
+"""``regard show``: the description of one name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import typer
 
 
 def show_card(
-    name: Annotated[
-        str, typer.Argument(help="A name that regard list knows, kind/name where it has several, or a folder.")
-    ],
+    name: Annotated[str, typer.Argument(help="A name of regard list (kind/name where it is ambiguous), or a folder.")],
 ) -> int:
-    """Show one thing: a model's card and sizes, a mechanism's formula and traits, a recipe, a trained translator.
+    """Show the description of a model, an attention mechanism, a recipe or a trained model.
 
     \b
       regard show transformer

@@ -1,26 +1,24 @@
-"""``regard tokens``: texts in, the pieces and numbers that a model reads them as out.
+"""``regard tokens``: texts in, the tokens and ids that a model reads them as out.
 
-An input gives two lines, its pieces over their numbers (of JSON one line). One that cannot be used leaves them empty,
-so that lines 13 and 14 of the output are always line 7 of the input, and is named on stderr; the status at the end is
-then 1. On a terminal the two are folded to its width, with an empty line between inputs.
+An input gives two lines, its tokens over their ids (of JSON one line). One that cannot be used leaves both empty, so
+that lines 13 and 14 of the output are always line 7 of the input. On a terminal the two are folded to its width, with
+an empty line between inputs.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.line_processor import LineProcessor
 from regard.cli.options import Json
 
 if TYPE_CHECKING:
-    from regard.cli.lines import Line
+    from regard.cli.batch_runner import Result
     from regard.interpret.tokenization import TokenInfo
     from regard.tokens.tokenizer import Tokenizer
 
@@ -40,11 +38,11 @@ def tokens(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Show the pieces and the numbers that a model reads a text as.
+    """Show the tokens and the ids that a model reads a text as.
 
-    Pieces stand over their numbers, with the marks of the vocabulary: a space before a word is shown as ▁, and ## goes
-    on with a word. A number with a + is that of a token which the model adds, one with a ? that of text which the
-    vocabulary does not know. JSON also has where each piece stands in the text, in characters; null: nowhere.
+    Tokens stand over their ids, as the vocabulary spells them: ▁ is a space before a word, and ## continues a word. An
+    id with a + is that of a token which the model adds, one with a ? that of text which the vocabulary does not know.
+    JSON also has the first and last character of each token in the text; null for an added token.
 
     \b
       regard tokens "Two unbelievably good dogs." --model fill-en
@@ -52,14 +50,23 @@ def tokens(
       regard tokens --model tokenizer.json < lines.txt
     """
     from regard.cli import lines
+    from regard.cli.batch_runner import BatchRunner, line_items
+    from regard.interpret.tokenization import tokenize
 
-    windows = lines.read_lines(text, "texts")
+    source = lines.read_lines(text, "texts")
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
-    return _Processor(load_tokenizing_model(model), width, as_json).run(windows, "cut into tokens")
+    reader = load_tokenizing_model(model)
+
+    def show(result: Result) -> list[str]:
+        found = fold_columns(result.output.found if result.output is not None else [], width)
+        return found or ["", ""] if width is None else [*found, ""]
+
+    runner = BatchRunner(lambda texts, _: [_Tokens(tokenize(reader, each)) for each in texts], "tokenize")
+    return runner.run(line_items(source, lines.replace_control_characters), show, as_json)
 
 
 def load_tokenizing_model(name: str) -> Any:
-    """What reads text under a name: a model with its vocabulary, or a vocabulary by itself."""
+    """Return what reads text under a name: a model with its vocabulary, or a vocabulary alone."""
     from regard.cli import print_status
     from regard.cli.prepare import load_predictor
     from regard.core.errors import BadInput, RegardError
@@ -86,7 +93,7 @@ def load_tokenizing_model(name: str) -> Any:
 
 
 def _vocabulary(name: str) -> Tokenizer | None:
-    """The vocabulary in a folder, where it holds one."""
+    """Return the vocabulary of a folder; None where it has none."""
     from regard.tokens.tokenizer import Tokenizer
 
     for folder in (Path(name), Path(name) / "model"):
@@ -95,52 +102,24 @@ def _vocabulary(name: str) -> Tokenizer | None:
     return None
 
 
-class _Processor(LineProcessor["list[Piece]"]):
-    """Windows of lines in, pieces and numbers out; keeps count."""
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a text."""
 
-    failure_message = "could not be cut into tokens: left empty ({})"
+    found: list[TokenInfo]
 
-    def __init__(self, reader: Any, width: int | None, as_json: bool) -> None:
-        super().__init__()
-        self.reader, self.width, self.as_json = reader, width, as_json
-
-    def __call__(self, window: list[Line]) -> list[str]:
-        """The output lines of a window."""
-        self.check(window)
-        usable = [line for line in window if line.text.strip()]
-        found = dict(zip([line.number for line in usable], self.predict_with_fallback(usable, lost=[]), strict=True))
-        self.done += sum(bool(each) for each in found.values())
-        return [row for line in window for row in self._shown(line, found.get(line.number, []))]
-
-    def predict(self, some: list[Line]) -> list[list[TokenInfo]]:
-        """The pieces of each."""
-        from regard.cli.lines import replace_control_characters
-        from regard.interpret.tokenization import tokenize
-
-        return [tokenize(self.reader, replace_control_characters(line)) for line in some]
-
-    def _shown(self, line: Line, found: list[TokenInfo]) -> Iterator[str]:
-        if self.as_json:
-            said = _json(found) if found else self.error(line)
-            yield json.dumps({"number": line.number, "text": line.text, **said}, ensure_ascii=False)
-        elif self.width is None:
-            yield from fold_columns(found, None) or ("", "")
-        else:
-            yield from [*fold_columns(found, self.width), ""]
-
-
-def _json(found: list[TokenInfo]) -> dict[str, Any]:
-    return {
-        "pieces": [each.piece for each in found],
-        "ids": [each.id for each in found],
-        "spans": [each.span for each in found],
-        "added": [each.added for each in found],
-        "unknown": [each.unknown for each in found],
-    }
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pieces": [each.piece for each in self.found],
+            "ids": [each.id for each in self.found],
+            "spans": [each.span for each in self.found],
+            "added": [each.added for each in self.found],
+            "unknown": [each.unknown for each in self.found],
+        }
 
 
 def fold_columns(found: list[TokenInfo], width: int | None) -> list[str]:
-    """Pieces over their numbers, in columns; as many pairs of lines as fit a width, or one pair."""
+    """Return tokens over their ids, in columns: as many pairs of lines as fit a width, or one pair."""
     from regard.see.terminal import display_width, pad_to_width
     from regard.see.token_display import visible
 

@@ -12,26 +12,26 @@ import typer
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="A recipe's name (regard list recipes), or its file.")
+        str | None, typer.Argument(metavar="RECIPE", help="A recipe by name (regard list recipes), or its file.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="KEY=VALUE...", help="Changes to the recipe: train.steps=200 model.width=64 data.target=fr"
+            metavar="KEY=VALUE...", help="Fields of the recipe: train.steps=200 model.width=64 data.target=fr"
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The folder of the run.", show_default="runs/RECIPE")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Shrink the recipe to seconds, to see that all of it runs.")
+        bool, typer.Option("--quick", help="Shrink the recipe to seconds, to check that it runs.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Draw the curve in the terminal while it grows.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Plot the loss in the terminal.")] = False,
 ) -> int:
-    """Train a recipe; the model, its scores and its curve end up in a folder.
+    """Train a recipe; the model, its scores and its curve are written to a folder.
 
-    Ctrl-C saves and says how to go on.
+    Ctrl-C saves a checkpoint and prints the command that resumes.
 
     \b
       regard train transformer_multi30k --quick

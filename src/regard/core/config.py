@@ -28,15 +28,16 @@ def field(
     above: float | None = None,
     below: float | str | None = None,
     help: str = "",
+    group: str = "",
 ) -> Any:
-    """Declare a field of a Config with the range of its numbers and a line of help.
+    """Declare a field of a Config with the range of its numbers, a line of help, and the group it is listed under.
 
     ``label_smoothing: float = field(0.0, low=0, below=1)``. `validate` reads the range; without one, integers must be
     at least 1 and floats finite. `below` may be the name of another field: ``pad: int = field(0, low=0,
     below="vocab")``.
     """
     bounds = Range(low, high, above, below)
-    metadata = {"range": None if bounds == Range() else bounds, "help": help}
+    metadata = {"range": None if bounds == Range() else bounds, "help": help, "group": group}
     return dataclasses.field(default=default, metadata=metadata)
 
 

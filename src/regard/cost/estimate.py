@@ -50,7 +50,7 @@ class Scenario:
     tensor_parallel: int = 1
     recompute: bool = False
     precision: str = "bfloat16"
-    optimiser: str = "adamw"
+    optimizer: str = "adamw"
     accumulate: int = 1
     beam_size: int = 1
     tokens: float | None = None  # of a whole training run
@@ -94,12 +94,12 @@ class Cost:
     @property
     def parameters(self) -> int:
         """Parameters of the whole model."""
-        return self.passes.whole
+        return self.passes.unsliced_parameters
 
     @property
     def active(self) -> int:
         """Parameters that one token uses: all but the experts it is not routed to."""
-        return self.passes.whole - self.passes.inactive
+        return self.passes.unsliced_parameters - self.passes.inactive
 
     @property
     def peak_bytes(self) -> int:
@@ -224,7 +224,7 @@ def _device_share(scenario: Scenario, parallel: str) -> tuple[InputShape, Execut
         scenario.recompute,
         scenario.tensor_parallel,
         parallel == "fsdp",
-        scenario.optimiser,
+        scenario.optimizer,
         scenario.accumulate,
         scenario.device.is_cpu,
     )
@@ -262,23 +262,22 @@ def _combine(scenario: Scenario, parallel: str, passes: PassCosts) -> Cost:
 def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> dict[str, int]:
     """Return the memory of one device at its peak, by kind."""
     n = scenario.shares if parallel == "fsdp" else 1
-    own = passes.total
+    num_parameters = passes.total
     peak = dict(passes.peak)
     found = {
-        "weights": FLOAT * own // n + passes.buffers,
-        "optimiser": passes.state // n,
+        "weights": FLOAT * num_parameters // n + passes.buffers,
+        "optimizer": passes.state // n,
         "gradients": peak.pop("gradients", 0),
         "copies of weights": peak.pop("copies of weights", 0),
         "activations": sum(peak.values()),
     }
     if parallel == "ddp":
-        found["gradient buckets"] = FLOAT * own
+        found["gradient buckets"] = FLOAT * num_parameters
     if parallel == "fsdp":
-        block = max(passes.blocks, default=own)
-        rest = own - sum(passes.blocks) if passes.blocks else 0
-        found["gradients"] = (
-            FLOAT * own // (n if scenario.accumulate == 1 else 1)
-        )  # accumulated unsharded until the last pass
+        block = max(passes.blocks, default=num_parameters)
+        rest = num_parameters - sum(passes.blocks) if passes.blocks else 0
+        # accumulated unsharded until the last pass
+        found["gradients"] = FLOAT * num_parameters // (n if scenario.accumulate == 1 else 1)
         # this block, the next and the one being copied in; the rest stays gathered; then a block's gradients and their
         # float32 copy
         found["gathered"] = (
@@ -286,7 +285,7 @@ def _training_memory(scenario: Scenario, parallel: str, passes: PassCosts) -> di
             + (scenario.compute_bytes + FLOAT) * block
             + scenario.compute_bytes * rest
         )
-        later = {what: found[what] for what in ("weights", "optimiser", "gradients")}
+        later = {what: found[what] for what in ("weights", "optimizer", "gradients")}
         later["update"] = passes.update_bytes // (1 if _gathers_for_update(passes) else n)
         found = max(found, later, key=lambda moment: sum(moment.values()))
     return {what: size for what, size in found.items() if size}
@@ -314,28 +313,30 @@ def _flows(scenario: Scenario, parallel: str, passes: PassCosts) -> list[Communi
     """Return what one device sends for one update."""
     n, t, efficiency = scenario.shares, scenario.tensor_parallel, scenario.efficiency
     flows = []
-    data, across = _speed(scenario, n, stride=t), _speed(scenario, t, stride=1)
-    own, units = passes.total, len(passes.blocks) + 1
+    data_speed, tensor_speed = _speed(scenario, n, stride=t), _speed(scenario, t, stride=1)
+    num_parameters, units = passes.total, len(passes.blocks) + 1
     if parallel == "ddp":
-        sent, buckets = 2 * (n - 1) / n * FLOAT * own, ceil(FLOAT * own / BUCKET)
-        seconds = sent / data + buckets * 2 * log2(n) * efficiency.latency
+        sent, buckets = 2 * (n - 1) / n * FLOAT * num_parameters, ceil(FLOAT * num_parameters / BUCKET)
+        seconds = sent / data_speed + buckets * 2 * log2(n) * efficiency.latency
         flows.append(Communication("gradients, summed (all-reduce)", sent, seconds, False))
     if parallel == "fsdp":
-        sent = 2 * scenario.accumulate * (n - 1) / n * scenario.compute_bytes * own
+        sent = 2 * scenario.accumulate * (n - 1) / n * scenario.compute_bytes * num_parameters
         delay = 2 * scenario.accumulate * units * (n - 1) * efficiency.latency
-        flows.append(Communication("weights, gathered (all-gather)", sent, sent / data + delay, False))
-        sent, delay = (n - 1) / n * FLOAT * own, units * (n - 1) * efficiency.latency
-        flows.append(Communication("gradients, summed and cut (reduce-scatter)", sent, sent / data + delay, False))
+        flows.append(Communication("weights, gathered (all-gather)", sent, sent / data_speed + delay, False))
+        sent, delay = (n - 1) / n * FLOAT * num_parameters, units * (n - 1) * efficiency.latency
+        flows.append(
+            Communication("gradients, summed and cut (reduce-scatter)", sent, sent / data_speed + delay, False)
+        )
         if _gathers_for_update(passes):
             sent = (n - 1) / n * FLOAT * sum(passes.blocks)
-            flows.append(Communication("steps, gathered whole (all-gather)", sent, sent / data + delay, True))
+            flows.append(Communication("steps, gathered whole (all-gather)", sent, sent / data_speed + delay, True))
     if t > 1:
         training, notes = scenario.mode == "train", passes.notes
         forward = notes["sums forward"] * (2 if scenario.recompute and training else 1)
         size = (forward + (notes["sums backward"] if training else 0)) * (scenario.accumulate if training else 1)
         times = notes["sums"] * (scenario.accumulate if training else 1)
         sent = 2 * (t - 1) / t * size
-        seconds = sent / across + times * 2 * log2(t) * efficiency.latency
+        seconds = sent / tensor_speed + times * 2 * log2(t) * efficiency.latency
         flows.append(Communication("activations, summed (all-reduce)", sent, seconds, True))
     return flows
 
@@ -365,7 +366,7 @@ def _computing(scenario: Scenario, parallel: str, passes: PassCosts) -> float:
 
 
 def _kernels(scenario: Scenario, passes: PassCosts, phases: Iterable[str]) -> float:
-    """Kernel by kernel, what takes longer: computing, or reading and writing. Pointwise ones are fused into others."""
+    """Return the time of all kernels: the larger of computing and memory traffic each; pointwise ones are fused."""
     efficiency, peak = scenario.efficiency, scenario.device.speed(scenario.precision)
     total = 0.0
     for phase in phases:
@@ -379,67 +380,69 @@ def _kernels(scenario: Scenario, passes: PassCosts, phases: Iterable[str]) -> fl
     return total
 
 
-# -- what would fit ----------------------------------------------------------------------------------------------------
+# -- advice ------------------------------------------------------------------------------------------------------------
 
 
 def largest_batch(cost: Cost) -> int | None:
-    """The most rows of a pass that fit, over all devices; None where not even one row a device does."""
+    """Return the largest batch size of all devices that fits; None if even one row per device does not."""
     scenario = cost.scenario
 
     @cache
-    def needed(rows: int) -> float:
+    def required(rows: int) -> float:
         return estimate(replace(scenario, shape=replace(scenario.shape, batch=rows * scenario.shares))).required_bytes
 
-    room = scenario.device.memory
+    available = scenario.device.memory
     low, high = 1, scenario.shape.batch // scenario.shares
-    at_low, at_high = needed(low), cost.required_bytes
-    if at_low > room:
+    at_low, at_high = required(low), cost.required_bytes
+    if at_low > available:
         return None
-    # memory over rows is a convex line: beyond its first stretch it is never less than that stretch drawn on
-    if high > 3 and (slope := needed(2) - at_low) > 0 and (bound := 2 + int((room - at_low) / slope)) < high:
-        high, at_high = bound, needed(bound)
-        if at_high <= room:
+    # memory is convex in the rows, so extrapolating its first slope gives an upper bound of the batch
+    if high > 3 and (slope := required(2) - at_low) > 0 and (bound := 2 + int((available - at_low) / slope)) < high:
+        high, at_high = bound, required(bound)
+        if at_high <= available:
             return high * scenario.shares
     while high - low > 1:
-        guess = low + int((room - at_low) / (at_high - at_low) * (high - low))  # on the chord: it never fits too well
+        guess = low + int(
+            (available - at_low) / (at_high - at_low) * (high - low)
+        )  # by linear interpolation, which never overestimates
         guess = min(max(guess, low + 1), high - 1)
-        at_guess = needed(guess)
-        if at_guess > room:
+        at_guess = required(guess)
+        if at_guess > available:
             high, at_high = guess, at_guess
-        elif guess + 1 < high and needed(guess + 1) <= room:
-            low, at_low = guess + 1, needed(guess + 1)
+        elif guess + 1 < high and required(guess + 1) <= available:
+            low, at_low = guess + 1, required(guess + 1)
         else:
             return guess * scenario.shares
     return low * scenario.shares
 
 
 def suggestions(cost: Cost) -> list[tuple[str, Cost]]:
-    """What could be done about a batch that does not fit: options of the command, and what each comes to."""
+    """Return options of the command that may make a batch fit, each with its estimate."""
     scenario = cost.scenario
     found: list[tuple[str, Cost]] = []
 
-    def consider(words: str, **changes: Any) -> None:
+    def consider(option: str, **changes: Any) -> None:
         try:
-            found.append((words, estimate(replace(scenario, **changes))))
+            found.append((option, estimate(replace(scenario, **changes))))
         except (BadInput, Unsupported):
-            return  # not for this model, or not with so many devices
+            return  # not possible for this model or number of devices
 
-    train, together = scenario.mode == "train", scenario.device.per_node
+    train, per_node = scenario.mode == "train", scenario.device.per_node
     if train and not scenario.recompute:
         consider("--recompute", recompute=True)
     if train and cost.parallel == "ddp":
         consider("--parallel fsdp", parallel="fsdp")
-    if scenario.devices == 1 and together > 1:
-        batch = replace(scenario.shape, batch=max(scenario.shape.batch, together))
+    if scenario.devices == 1 and per_node > 1:
+        batch = replace(scenario.shape, batch=max(scenario.shape.batch, per_node))
         if train:
-            consider(f"--devices {together} --parallel fsdp", devices=together, parallel="fsdp", shape=batch)
-        consider(f"--devices {together} --tensor-parallel {together}", devices=together, tensor_parallel=together)
+            consider(f"--devices {per_node} --parallel fsdp", devices=per_node, parallel="fsdp", shape=batch)
+        consider(f"--devices {per_node} --tensor-parallel {per_node}", devices=per_node, tensor_parallel=per_node)
     elif (
-        scenario.tensor_parallel < together
-        and scenario.devices % together == 0
+        scenario.tensor_parallel < per_node
+        and scenario.devices % per_node == 0
         and (train or scenario.tensor_parallel == 1)
     ):
-        consider(f"--tensor-parallel {together}", tensor_parallel=together, parallel="auto")
+        consider(f"--tensor-parallel {per_node}", tensor_parallel=per_node, parallel="auto")
     if train and not scenario.recompute and scenario.devices > 1 and cost.parallel == "ddp":
         consider("--parallel fsdp --recompute", parallel="fsdp", recompute=True)
     return found

@@ -86,7 +86,7 @@ class GPUKernelMode(TorchFunctionMode):
         return out
 
     def cross_entropy(
-        self, z: Tensor, wanted: Tensor, vocab: int, label_smoothing: float = 0.0
+        self, z: Tensor, target: Tensor, vocab: int, label_smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Cross-entropy of rows of logits and its gradient, as one kernel."""
         losses, g = z.new_empty(len(z), dtype=torch.float32), torch.empty_like(z)
@@ -131,9 +131,9 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight, _ = ctx.saved_tensors
-        made = x.new_empty(x.shape)
-        ctx.meter.add("other", 0, (x, gradients[0]), (made,))
-        return made, None if weight is None else weight.new_empty(weight.shape), None
+        grads = x.new_empty(x.shape)
+        ctx.meter.add("other", 0, (x, gradients[0]), (grads,))
+        return grads, None if weight is None else weight.new_empty(weight.shape), None
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -150,11 +150,11 @@ class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, mask, out, _ = ctx.saved_tensors
-        made = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+        grads = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
         operations = attention_operations(q, k, v, backward=True)
-        ctx.meter.add("attention", operations, (q, k, v, out, gradients[0]), made)
-        wanted = mask is not None and ctx.needs_input_grad[3]
-        return *made, mask.new_empty(mask.shape) if wanted else None, None
+        ctx.meter.add("attention", operations, (q, k, v, out, gradients[0]), grads)
+        needs_mask_grad = mask is not None and ctx.needs_input_grad[3]
+        return *grads, mask.new_empty(mask.shape) if needs_mask_grad else None, None
 
 
 class _Windows(torch.autograd.Function):
@@ -168,9 +168,9 @@ class _Windows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        made = [None if x is None else torch.empty_like(x) for x in ctx.saved_tensors]
-        ctx.meter.add("attention", 5 * ctx.products, (ctx.saved_tensors[0], gradients[0]), (made[0],))
-        return *made, None, None
+        grads = [None if x is None else torch.empty_like(x) for x in ctx.saved_tensors]
+        ctx.meter.add("attention", 5 * ctx.products, (ctx.saved_tensors[0], gradients[0]), (grads[0],))
+        return *grads, None, None
 
 
 def _uses_kernel(mixer: window_attention.WindowAttention, x: Tensor) -> bool:

@@ -1,13 +1,13 @@
-"""The arithmetic of the lectures: what it costs that every token looks at every token.
+"""The arithmetic of the lectures: the cost of attention between all pairs of tokens.
 
     tokens       pixels, or patches of P x P pixels          (Y / P)(X / P)
     a map        a weight for each pair of tokens            N²  =  R⁴ on an R x R grid
     all maps     one a head and layer                        layers · heads · N²
-    windows      M x M tokens each see one another           M⁴ (Y / M)(X / M)  =  M² Y X
+    windows      attention within M x M tokens               M⁴ (Y / M)(X / M)  =  M² Y X
 
 Numbers are counted as the lectures count them: float32, binary units (150 KB is 150 · 1024 bytes), no class token in a
-map, and rounded down. `said` is what the slide has; a test holds every value against it. Most of these maps are never
-stored any more: fused kernels recompute them block by block. `regard cost MODEL` says what storing them would take.
+map, and rounded down. `on_slide` is what the slide says; a test compares every value with it. Fused kernels no longer
+store most of these maps, but recompute them block by block. `regard cost MODEL` says what storing them would take.
 
 The second table is after Vaswani et al. 2017 (arXiv:1706.03762), table 1: in a layer that reads N vectors of width C,
 how many steps must wait for one another, and how many a signal needs from the first token to the last. How many layers
@@ -33,27 +33,27 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 def tokens(height: int, width: int, patch: int = 1) -> int:
-    """How many tokens an image becomes; a patch of 1 is a pixel."""
+    """Return the number of tokens of an image; a patch of 1 is a pixel."""
     return (height // patch) * (width // patch)
 
 
 def patch_matrix(height: int, width: int, patch: int, channels: int = 3, extra: int = 0) -> tuple[int, int]:
-    """Rows and columns of an image cut into patches, each a vector of its values; `extra` counts class tokens."""
+    """Return the shape of an image as a matrix of patches; `extra` counts class tokens."""
     return tokens(height, width, patch) + extra, channels * patch * patch
 
 
 def map_entries(queries: int, keys: int | None = None) -> int:
-    """Weights in one attention map: one for every pair."""
+    """Return the number of weights in one attention map."""
     return queries * (queries if keys is None else keys)
 
 
-def map_bytes(queries: int, keys: int | None = None, layers: int = 1, heads: int = 1, each: int = FLOAT) -> int:
-    """What storing the maps of every head and layer takes, for one input."""
-    return layers * heads * map_entries(queries, keys) * each
+def map_bytes(queries: int, keys: int | None = None, layers: int = 1, heads: int = 1, item_size: int = FLOAT) -> int:
+    """Return the bytes of the maps of all heads and layers, for one input."""
+    return layers * heads * map_entries(queries, keys) * item_size
 
 
 def window_entries(height: int, width: int, window: int) -> int:
-    """Weights in the maps of all windows of a grid of tokens: linear in the size of the image."""
+    """Return the number of weights in the maps of all windows: linear in the size of the image."""
     return window**4 * (height // window) * (width // window)
 
 
@@ -62,58 +62,60 @@ def window_entries(height: int, width: int, window: int) -> int:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer over N vectors of width C costs, and how far apart it leaves two tokens."""
+    """The cost of one layer over N vectors of width C, and the path length between two tokens."""
 
     kind: str
     multiply_adds: int
     serial: int  # steps of the layer that must wait for one another
-    path: int  # steps from the first token to the last, through as many layers as that takes; what is near is one-sided
-    centred: int  # the same where what is near lies half on either side (dilated: if the line went on beyond its ends)
+    path: int  # path length from the first token to the last over layers with one-sided kernels
+    centred: int  # the same with centred kernels (dilated: as in an unbounded sequence)
     order: int  # what the paper's O(...) gives, rounded up
     formula: str  # that O(...)
 
 
 def layer_kinds(length: int, width: int, kernel: int = 3, window: int = 128) -> list[Layer]:
-    """The kinds of layers side by side. Convolutions are stacked plainly or, in the second row, dilated: each layer
-    reaches `kernel` times as far as the one below. A kernel is odd and has 3 taps or more; a window, of 2 or more, is
-    that many tokens back, or half of them back and half ahead, and the token itself, whose product is not counted."""
-    n, c, k, far = length, width, kernel, max(length - 1, 1)
-    back, around = k - 1, k // 2  # how far one kernel reaches
+    """Return the kinds of layers to compare.
+
+    Dilated convolutions reach `kernel` times as far in each layer as in the one below. `kernel` is odd and at least 3.
+    `window`, at least 2, counts tokens back, or half of them back and half ahead, without the token itself.
+    """
+    n, c, k, distance = length, width, kernel, max(length - 1, 1)
+    back, half_kernel = k - 1, k // 2  # how far one kernel reaches
     r, half = window, window // 2
     plain, dilated, local = f"convolution of {k}", f"convolution of {k}, dilated", f"attention within {r}"
     return [
-        Layer("recurrent", n * c * c, n, far, far, n, "n"),
-        Layer(plain, k * n * c * c, 1, ceil(far / back), ceil(far / around), ceil(n / k), "n / k"),
-        Layer(dilated, k * n * c * c, 1, _power(k, far + 1), _power(k, 2 * far + 1), _power(k, n), "log_k n"),
+        Layer("recurrent", n * c * c, n, distance, distance, n, "n"),
+        Layer(plain, k * n * c * c, 1, ceil(distance / back), ceil(distance / half_kernel), ceil(n / k), "n / k"),
+        Layer(dilated, k * n * c * c, 1, _power(k, distance + 1), _power(k, 2 * distance + 1), _power(k, n), "log_k n"),
         Layer("attention", n * n * c, 1, 1, 1, 1, "1"),
-        Layer(local, min(n, r) * n * c, 1, ceil(far / r), ceil(far / half), ceil(n / r), "n / r"),
+        Layer(local, min(n, r) * n * c, 1, ceil(distance / r), ceil(distance / half), ceil(n / r), "n / r"),
     ]
 
 
 def _power(base: int, reach: int) -> int:
-    """The least exponent, of at least 1, at which `base` comes to `reach`."""
+    """Return the smallest exponent, at least 1, with base**exponent >= reach."""
     found = 1
     while base**found < reach:
         found += 1
     return found
 
 
-# -- the slides, line by line ------------------------------------------------------------------------------------------
+# -- numbers of the lectures -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Line:
-    """One number of the lectures: what it counts, how, its exact value, and how the slide writes it."""
+    """One number of the lectures: what it counts, its formula and exact value, and how the slide writes it."""
 
     what: str
     formula: str
     value: int | tuple[int, int]
-    said: str
-    unit: int = 1  # of what is said: 2**10 for KB
+    on_slide: str
+    unit: int = 1  # of `on_slide`: 2**10 for KB
 
 
 def lines() -> list[Line]:
-    """Every number, in the order of the lectures."""
+    """Return every number, in the order of the lectures."""
     pixels, patches, small = tokens(224, 224), tokens(224, 224, 16), tokens(224, 224, 14)
     fine, screen = tokens(224, 224, 4), tokens(128, 128)
     deep = {"layers": 48, "heads": 16}

@@ -71,11 +71,11 @@ class _FakeScalars(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def parse_model_name(word: str) -> tuple[str, str | None]:
+def parse_model_name(spec: str) -> tuple[str, str | None]:
     """Return model and size of ``gpt:xl``, ``vit-b16`` or ``gpt``."""
-    name, sign, size = word.partition(":")
-    if not sign and name not in MODELS:
-        family, dash, rest = word.partition("-")
+    name, colon, size = spec.partition(":")
+    if not colon and name not in MODELS:
+        family, dash, rest = spec.partition("-")
         if dash and family in MODELS:
             if rest not in (sizes := _model_module(family).SIZES):
                 raise UnknownName(f"{family} has no size '{rest}'; {did_you_mean(rest, sizes)}")
@@ -85,9 +85,9 @@ def parse_model_name(word: str) -> tuple[str, str | None]:
         hint = f"{name} is a size: regard cost {owners[name]}:{name}" if name in owners else did_you_mean(name, MODELS)
         raise UnknownName(f"no model is called '{name}'; {hint}")
     sizes = _model_module(name).SIZES
-    if sign and size not in sizes:
+    if colon and size not in sizes:
         raise UnknownName(f"{name} has no size '{size}'; {did_you_mean(size, sizes)}")
-    return name, size if sign else None
+    return name, size if colon else None
 
 
 def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
@@ -96,9 +96,9 @@ def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
     values = dict(module.SIZES[size]) if size is not None else {}
     if any(f.name == "vocab" for f in fields(module.Config)):
         values.setdefault("vocab", VOCABULARY)
-    given = {setting.split("=")[0].strip() for setting in settings}
+    names = {setting.split("=")[0].strip() for setting in settings}
     for f in fields(module.Config):  # fields without a default must exist to be overridden
-        if f.name in given and f.default is MISSING:
+        if f.name in names and f.default is MISSING:
             values.setdefault(f.name, 1)
     try:
         config = from_dict(module.Config, values)
@@ -110,11 +110,11 @@ def resolve_config(name: str, size: str | None, settings: Sequence[str]) -> Any:
 def assumed_vocabulary(name: str, size: str | None, settings: Sequence[str]) -> str:
     """Return a note if the vocabulary size was assumed, else an empty string."""
     module = _model_module(name)
-    known = {
+    names = {
         *(module.SIZES[size] if size is not None else {}),
         *(setting.split("=")[0].strip() for setting in settings),
     }
-    if "vocab" in known or not any(f.name == "vocab" for f in fields(module.Config)):
+    if "vocab" in names or not any(f.name == "vocab" for f in fields(module.Config)):
         return ""
     return f"no vocabulary was given: {VOCABULARY:,} tokens are assumed (set vocab=...)"
 
@@ -125,17 +125,17 @@ def build(config: Any) -> nn.Module:
         if module == type(config).__module__:
             for field in fields(config):
                 value = getattr(config, field.name)
-                if field.type in ("int", int) and value < (least := 0 if field.name in MAY_BE_ZERO else 1):
-                    raise BadInput(f"{field.name} must be at least {least}, got {value}")
+                if field.type in ("int", int) and value < (minimum := 0 if field.name in MAY_BE_ZERO else 1):
+                    raise BadInput(f"{field.name} must be at least {minimum}, got {value}")
             try:
                 with _FakeScalars():
-                    made: nn.Module = resolve(MODELS, name, "model")(config)
+                    model: nn.Module = resolve(MODELS, name, "model")(config)
             except (RuntimeError, ValueError, ZeroDivisionError) as error:
                 raise BadInput(f"{name} cannot have this shape: {_first_line(error)}") from None
-            _check_positions(made)
-            for mixture in moe_layers(made):
+            _check_positions(model)
+            for mixture in moe_layers(model):
                 mixture.group_sizes = _balanced_counts  # type: ignore[method-assign]
-            return made
+            return model
     raise RegardError(f"{type(config).__module__}.{type(config).__name__} is not the Config of a registered model")
 
 
@@ -158,8 +158,8 @@ def _check_positions(model: nn.Module) -> None:
 
 def _balanced_counts(counts: Tensor, rows: int) -> list[int]:
     """Return equal token counts for all experts, since real ones depend on values."""
-    each, more = divmod(rows, len(counts))
-    return [each + (i < more) for i in range(len(counts))]
+    quotient, remainder = divmod(rows, len(counts))
+    return [quotient + (i < remainder) for i in range(len(counts))]
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ def _balanced_counts(counts: Tensor, rows: int) -> list[int]:
 
 def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dict[str, Tensor]:
     """Return a batch of the inputs of the model's `forward`, by name."""
-    wanted = inspect.signature(model.forward).parameters
+    parameters = inspect.signature(model.forward).parameters
     batch: dict[str, Tensor] = {}
-    for name, parameter in wanted.items():
+    for name, parameter in parameters.items():
         if name in INPUT_MAKERS:
-            made = INPUT_MAKERS[name](model, shape)
-            if name.endswith("lengths") and not (lengths and made is not None):
+            value = INPUT_MAKERS[name](model, shape)
+            if name.endswith("lengths") and not (lengths and value is not None):
                 continue
-            batch[name] = made
+            batch[name] = value
         elif parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             raise Unsupported(
                 f"{type(model).__name__} takes '{name}', which regard cost cannot make; "
@@ -185,25 +185,25 @@ def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dic
 
 def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
     """Return the number of items of a batch, and their unit: tokens that are predicted, images or clips."""
-    wanted = inspect.signature(model.forward).parameters
+    parameters = inspect.signature(model.forward).parameters
     for name in ("target", "tokens", "words"):
-        if name in wanted:
+        if name in parameters:
             return shape.batch * row_length(model, shape, name), "tokens"
-    if "frames" in wanted:
+    if "frames" in parameters:
         return shape.batch * row_length(model, shape), "frames"
-    if "points" in wanted:
+    if "points" in parameters:
         return shape.batch * row_length(model, shape), "points"
-    if "timesteps" in wanted:
+    if "timesteps" in parameters:
         return shape.batch * row_length(model, shape), "steps"
-    if {"images", "image"} & {*wanted}:
+    if {"images", "image"} & {*parameters}:
         return shape.batch, "clips" if getattr(getattr(model, "config", None), "num_frames", 0) else "images"
     return shape.batch, "rows"
 
 
 def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int:
     """Return the tokens per row."""
-    own = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
-    choices = ({"source": shape.source, "target": shape.target}.get(side), shape.length, own, DEFAULT_LENGTH)
+    config_length = getattr(getattr(model, "config", None), "length", None) if side == "tokens" else None
+    choices = ({"source": shape.source, "target": shape.target}.get(side), shape.length, config_length, DEFAULT_LENGTH)
     length = next(int(n) for n in choices if n is not None)
     if length < 1:
         raise BadInput(f"length must be at least 1, got {length}")
@@ -212,16 +212,16 @@ def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int
 
 def image_shape(config: Any, shape: InputShape) -> tuple[int, int, int]:
     """Return channels, height and width of an image."""
-    own = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
-    y, x = shape.image or (own if isinstance(own, tuple) else (own, own))
+    config_size = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
+    y, x = shape.image or (config_size if isinstance(config_size, tuple) else (config_size, config_size))
     return shape.channels or getattr(config, "channels", None) or 3, y, x
 
 
-def _words(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
+def _token_ids(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
     return lambda model, shape: torch.zeros(shape.batch, row_length(model, shape, side), dtype=torch.long)
 
 
-def _full(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
+def _full_lengths(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
     return lambda model, shape: torch.full((shape.batch,), row_length(model, shape, side))
 
 
@@ -236,17 +236,17 @@ def _images(model: nn.Module, shape: InputShape) -> Tensor:
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
     """Return a maker of one vector per step (or one class id, for discrete actions)."""
 
-    def made(model: nn.Module, shape: InputShape) -> Tensor:
+    def make(model: nn.Module, shape: InputShape) -> Tensor:
         config: Any = model.config
         steps = shape.batch, row_length(model, shape)
         if field == "action_dim" and config.action_type == "discrete":
             return torch.zeros(steps, dtype=torch.long)
         return torch.zeros(*steps, getattr(config, field))
 
-    return made
+    return make
 
 
-def _letters(model: nn.Module, shape: InputShape) -> Tensor:
+def _char_ids(model: nn.Module, shape: InputShape) -> Tensor:
     """Return character ids as if all words differed and had the maximum length."""
     config: Any = model.config
     return torch.zeros(
@@ -255,21 +255,21 @@ def _letters(model: nn.Module, shape: InputShape) -> Tensor:
 
 
 INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
-    "tokens": _words("tokens"),
-    "words": _words("words"),
-    "spelled": _letters,
-    "source": _words("source"),
-    "target": _words("target"),
-    "source_lengths": _full("source"),
-    "target_lengths": _full("target"),
+    "tokens": _token_ids("tokens"),
+    "words": _token_ids("words"),
+    "spelled": _char_ids,
+    "source": _token_ids("source"),
+    "target": _token_ids("target"),
+    "source_lengths": _full_lengths("source"),
+    "target_lengths": _full_lengths("target"),
     "frames": _vectors("input_dim"),
-    "frame_lengths": _full("tokens"),
+    "frame_lengths": _full_lengths("tokens"),
     "points": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape), 3),
     "text": lambda model, shape: torch.zeros(shape.batch, HANDWRITING_LENGTH, dtype=torch.long),
     "returns": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape)),
     "states": _vectors("state_dim"),
     "actions": _vectors("action_dim"),
-    "timesteps": _words("tokens"),
+    "timesteps": _token_ids("tokens"),
     "images": _images,
     "image": _images,
     "pixels": _images,
@@ -283,8 +283,8 @@ def training_loss(
     model: nn.Module, batch: dict[str, Tensor], during: Callable[[str], Any] = nullcontext, is_cpu: bool = False
 ) -> Tensor:
     """Return the training loss. A fused loss, which also computes the head's gradients, is a phase of its own."""
-    takes, head = inspect.signature(model.forward).parameters, getattr(model, "head", None)
-    if "loss" in takes and (isinstance(head, nn.Linear) or hasattr(head, "words")):
+    parameters, head = inspect.signature(model.forward).parameters, getattr(model, "head", None)
+    if "loss" in parameters and (isinstance(head, nn.Linear) or hasattr(head, "words")):
         from regard.losses.fused_linear_cross_entropy import CUDA_CHUNK_ROWS, fused_linear_cross_entropy
 
         def fused_loss(x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -292,20 +292,20 @@ def training_loss(
                 return fused_linear_cross_entropy(x, weight, targets, None if is_cpu else CUDA_CHUNK_ROWS, bias=bias)
 
         ids = next(name for name in ("target", "tokens", "words") if name in batch)
-        targets, places = torch.zeros_like(batch[ids]), dict[str, Tensor]()
-        if "at" in takes:  # only masked tokens are predicted
+        targets, positions = torch.zeros_like(batch[ids]), dict[str, Tensor]()
+        if "at" in parameters:  # only masked tokens are predicted
             targets = targets[:, : max(1, round(MASK_RATE * targets.shape[1]))]
-            places = {"at": targets}
-        found: Any = model(**batch, **places, targets=targets, loss=fused_loss)
+            positions = {"at": targets}
+        found: Any = model(**batch, **positions, targets=targets, loss=fused_loss)
         if isinstance(found, tuple):  # token logits, and other outputs of a pretraining head
-            words, *others = found
-            return torch.stack([words.float(), *(x.float().sum() for x in others)]).sum()
-        answer: Tensor = found
-        return answer
+            token_loss, *other_outputs = found
+            return torch.stack([token_loss.float(), *(x.float().sum() for x in other_outputs)]).sum()
+        total: Tensor = found
+        return total
     out = model(**batch)
     if isinstance(out, Tensor) and out.ndim in (2, 3):  # logits B V or B N V
-        wanted = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
-        return F.cross_entropy(out.flatten(0, -2).float(), wanted.flatten(), label_smoothing=0.1, reduction="sum")
+        labels = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
+        return F.cross_entropy(out.flatten(0, -2).float(), labels.flatten(), label_smoothing=0.1, reduction="sum")
     floats = [x.float().sum() for x in tree_leaves(out) if isinstance(x, Tensor) and x.is_floating_point()]
     return torch.stack(floats).sum()
 

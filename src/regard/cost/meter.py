@@ -26,14 +26,14 @@ from regard.cost.op_log import Allocation, Kernel, KernelRun, Marker, Note, OpLo
 
 aten = torch.ops.aten
 ALLOCATIONS = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided, aten.lift_fresh}
-PICKED = {aten.embedding, aten.index_select, aten.gather, aten.index}  # read only what they return
-WRITTEN = {
+READ_OUTPUT_ONLY = {aten.embedding, aten.index_select, aten.gather, aten.index}  # read as many bytes as they return
+WRITE_INPUT_ONLY = {
     aten.index_copy_,
     aten.index_put_,
     aten.scatter_,
     aten.index_copy,
     aten.index_put,
-}  # write only what they are given
+}  # write as many bytes as they are passed
 COPIES = {aten._to_copy, aten.clone, aten.copy_, aten.native_dropout, aten.native_dropout_backward}
 COPY = "copies of weights"
 
@@ -51,7 +51,7 @@ class Meter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim":  # a question, not an operation
+        if func.namespace == "prim":  # a query, not an operation
             return func(*args, **kwargs)
         if func.overloadpacket is aten._local_scalar_dense and isinstance(args[0], FakeTensor):
             return {torch.bool: False}.get(
@@ -60,34 +60,34 @@ class Meter(TorchDispatchMode):
         if self.phase == "backward" and func is aten.add.Tensor and _summed_by_autograd(args):
             func = aten.add_.Tensor
         out = func(*args, **kwargs)
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
-        self._count(func, given, made, args, kwargs, out)
-        for x in made:
-            self._see(x)
-        if func.overloadpacket is aten._to_copy and given[0].untyped_storage()._cdata in self._ignored:
-            self.label(made[0], COPY)
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        outputs = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+        self._count(func, inputs, outputs, args, kwargs, out)
+        for x in outputs:
+            self._track(x)
+        if func.overloadpacket is aten._to_copy and inputs[0].untyped_storage()._cdata in self._ignored:
+            self.label(outputs[0], COPY)
         return out
 
     # -- work and traffic ----------------------------------------------------------------------------------------------
 
-    def _count(self, func: Any, given: list[Tensor], made: list[Tensor], args: Any, kwargs: Any, out: Any) -> None:
+    def _count(self, func: Any, inputs: list[Tensor], outputs: list[Tensor], args: Any, kwargs: Any, out: Any) -> None:
         packet = func.overloadpacket
         if packet is aten.convolution_backward and args[9] > 1 and not args[7]:
-            self.add("product", _grouped_backward(*args), given, made)
+            self.add("product", _grouped_backward(*args), inputs, outputs)
         elif packet in flop_registry:
-            self.add("product", int(flop_registry[packet](*args, **kwargs, out_val=out)), given, made)
-        elif packet in PICKED:
-            self.add("other", 0, made, made)
-        elif packet in WRITTEN:
-            self.add("other", 0, given[1:], given[1:])
-        elif packet not in ALLOCATIONS and not _is_view(func, given, made):
+            self.add("product", int(flop_registry[packet](*args, **kwargs, out_val=out)), inputs, outputs)
+        elif packet in READ_OUTPUT_ONLY:
+            self.add("other", 0, outputs, outputs)
+        elif packet in WRITE_INPUT_ONLY:
+            self.add("other", 0, inputs[1:], inputs[1:])
+        elif packet not in ALLOCATIONS and not _is_view(func, inputs, outputs):
             kind = "pointwise" if packet in COPIES or torch.Tag.pointwise in func.tags else "other"
-            self.add(kind, 0, given, made)
+            self.add(kind, 0, inputs, outputs)
 
-    def add(self, kind: str, operations: int, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
+    def add(self, kind: str, operations: int, inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> None:
         """Log one kernel."""
-        moved = sum(x.numel() * x.element_size() for x in (*given, *made))
+        moved = sum(x.numel() * x.element_size() for x in (*inputs, *outputs))
         self.op_log.entries.append(KernelRun(self.phase, self.part, Kernel(kind, operations, moved)))
 
     def note(self, what: str, amount: int) -> None:
@@ -110,18 +110,18 @@ class Meter(TorchDispatchMode):
     @contextmanager
     def by_part(self, parts: dict[str, list[torch.nn.Module]]) -> Iterator[None]:
         """Inside the context, log kernels under the part of the model that runs them."""
-        above: list[str] = []
+        enclosing: list[str] = []
         handles = []
 
         def enter(name: str) -> Callable[..., None]:
             def hook(*_: Any) -> None:
-                above.append(self.part)
+                enclosing.append(self.part)
                 self.part = name
 
             return hook
 
         def leave(*_: Any) -> None:
-            self.part = above.pop()
+            self.part = enclosing.pop()
 
         for name, modules in parts.items():
             for module in modules:
@@ -139,7 +139,7 @@ class Meter(TorchDispatchMode):
         """Do not count these tensors, such as weights and moments."""
         self._ignored |= {x.untyped_storage()._cdata for x in tensors}
 
-    def _see(self, x: Tensor) -> None:
+    def _track(self, x: Tensor) -> None:
         storage = x.untyped_storage()
         address = storage._cdata
         if address in self._numbers or address in self._ignored:
@@ -148,9 +148,9 @@ class Meter(TorchDispatchMode):
         self._numbers[address] = number
         self._sizes.append(size)
         self.op_log.entries.append(Allocation(number, size))
-        weakref.finalize(storage, self._gone, address, number).atexit = False
+        weakref.finalize(storage, self._free, address, number).atexit = False
 
-    def _gone(self, address: int, number: int) -> None:
+    def _free(self, address: int, number: int) -> None:
         self._numbers.pop(address, None)
         self.op_log.entries.append(Allocation(number, -self._sizes[number]))
 
@@ -170,8 +170,8 @@ def _summed_by_autograd(args: Any) -> bool:
     if not alike or torch.is_grad_enabled() or a._use_count() > 5:
         return False
     storage = a.untyped_storage()
-    spread = storage.nbytes() != a.numel() * a.element_size()  # expanded
-    return not spread and torch._C._storage_Use_Count(storage._cdata) <= 2
+    is_expanded = storage.nbytes() != a.numel() * a.element_size()  # expanded
+    return not is_expanded and torch._C._storage_Use_Count(storage._cdata) <= 2
 
 
 def _grouped_backward(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int:
@@ -179,12 +179,12 @@ def _grouped_backward(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int
 
     torch's formula counts the gradient of the weights as if there were one group.
     """
-    wanted = sum(map(bool, rest[-1][:2]))
-    return wanted * 2 * out.numel() * weight[0].numel()
+    num_gradients = sum(map(bool, rest[-1][:2]))
+    return num_gradients * 2 * out.numel() * weight[0].numel()
 
 
-def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:
+def _is_view(func: Any, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
     if func._schema.is_mutable:
         return False
-    held = {x.untyped_storage()._cdata for x in given}
-    return bool(made) and all(x.untyped_storage()._cdata in held for x in made)
+    storages = {x.untyped_storage()._cdata for x in inputs}
+    return bool(outputs) and all(x.untyped_storage()._cdata in storages for x in outputs)

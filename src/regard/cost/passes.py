@@ -48,7 +48,7 @@ class ExecutionPlan:
     recompute: bool = False
     tensor_parallel: int = 1  # devices that share every matrix
     sharded: bool = False  # FSDP: weights are gathered when needed, in the dtype of the products
-    optimiser: str = "adamw"
+    optimizer: str = "adamw"
     accumulate: int = 1
     is_cpu: bool = False  # count the CPU's own kernels
 
@@ -59,18 +59,16 @@ class PassCosts:
 
     parameters: dict[str, int] = field(default_factory=dict)  # of this device, by part; tied ones count once
     tied: frozenset[str] = frozenset()  # parts whose parameters another part owns
-    whole: int = 0  # parameters of the unsliced model
+    unsliced_parameters: int = 0
     inactive: int = 0  # parameters of experts that a token is not routed to
     blocks: list[int] = field(default_factory=list)  # parameters of each repeated block
     buffers: int = 0
-    state: int = 0  # of the optimiser
+    state: int = 0  # of the optimizer
     kernels: dict[str, Counter[Kernel]] = field(default_factory=dict)  # of one pass, and of one update
     work: dict[str, int] = field(default_factory=dict)  # of the forward pass, by part
     saved_for_backward: int = 0  # alive between forward and backward, without weights and their copies
     peak: dict[str, int] = field(default_factory=dict)  # without weights and optimizer state, by kind
-    notes: Counter[str] = field(
-        default_factory=Counter
-    )  # of a forward pass: entries of attention maps, bytes of all-reduces
+    notes: Counter[str] = field(default_factory=Counter)  # forward: entries of attention maps, bytes of all-reduces
     update_bytes: int = 0  # temporary tensors of the update
     cache: int = 0  # decoding state
     items: int = 0
@@ -102,8 +100,8 @@ class PassCosts:
 
 def training_step(config: Any, shape: InputShape, plan: ExecutionPlan) -> PassCosts:
     """Measure one update of one device."""
-    model, about, update = _batch_independent(config, plan)
-    found = replace(about, kernels={})
+    model, sizes, update = _batch_independent(config, plan)
+    found = replace(sizes, kernels={})
     op_log = _training_log(config, shape, plan)
     passes = min(plan.accumulate, 2)
     for phase, kernels in op_log.kernels().items():
@@ -126,14 +124,14 @@ _CACHE: dict[tuple[str, int, str], tuple[nn.Module, PassCosts, OpLog]] = {}
 
 def _batch_independent(config: Any, plan: ExecutionPlan) -> tuple[nn.Module, PassCosts, OpLog]:
     """Return what does not depend on the batch: model, sizes and update. Recent results are cached."""
-    key = repr(config), plan.tensor_parallel, plan.optimiser
+    key = repr(config), plan.tensor_parallel, plan.optimizer
     if key not in _CACHE:
         with _fake_model_errors():
             model = meta_model.build(config).train()
             found, _ = _model_sizes(model, plan)
-            optimiser = _optimiser(model, plan.optimiser)
-            found.state = sum(x.numel() * x.element_size() for x in optimiser.tensors().values())
-            update = _update(model, optimiser)
+            optimizer = build_optimizer(model, plan.optimizer)
+            found.state = sum(x.numel() * x.element_size() for x in optimizer.tensors().values())
+            update = _update(model, optimizer)
             found.update_bytes = update.peak().get("", 0)
         if len(_CACHE) > 8:
             _CACHE.clear()
@@ -183,19 +181,20 @@ def _training_log(
     return _training_log(config, shape, plan, backward, short=False)
 
 
-def _update(model: nn.Module, optimiser: Any) -> OpLog:
+def _update(model: nn.Module, optimizer: Any) -> OpLog:
     """Return the log of an optimizer update."""
     meter = Meter()
-    meter.leave_out([*model.parameters(), *optimiser.tensors().values()])
+    meter.leave_out([*model.parameters(), *optimizer.tensors().values()])
     with meter, meter.during("update"):
         for p in model.parameters():
             p.grad = torch.empty_like(p)
             meter.label(p.grad, GRADIENT)
-        optimiser.step(1e-3)
+        optimizer.step(1e-3)
     return meter.op_log
 
 
-def _optimiser(model: nn.Module, spec: str) -> Any:
+def build_optimizer(model: nn.Module, spec: str) -> Any:
+    """Return the optimizer that training would build."""
     from regard.training.optimizers.muon import fused_projections
     from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 
@@ -244,20 +243,20 @@ def decoding_step(config: Any, shape: InputShape, plan: ExecutionPlan, beam_size
         model, found, cuts, meter = _inference_model(config, plan)
         if not callable(getattr(model, "start", None)):
             raise Unsupported(f"{type(model).__name__} is not autoregressive; omit --decode")
-        writer: Any = model
-        wanted = meta_model.row_length(model, shape, "target" if _start_argument(model) == "source" else "tokens")
-        _check_length(model, wanted + (shape.source or 1) - 1 if _start_argument(model) == "prompts" else wanted)
+        decodable: Any = model
+        length = meta_model.row_length(model, shape, "target" if _start_argument(model) == "source" else "tokens")
+        _check_length(model, length + (shape.source or 1) - 1 if _start_argument(model) == "prompts" else length)
         with meter, _kernels_of(plan, meter), _count_maps(model, cuts, meter):
             with meter.during("forward"):
-                tokens, state = writer.start(_start_input(model, shape), capacity=1 + beam_size * wanted)
+                tokens, state = decodable.start(_start_input(model, shape), capacity=1 + beam_size * length)
             tokens = tokens.expand(-1, beam_size).contiguous()
             if beam_size > 1:
-                state = writer.select(state, None, torch.zeros(shape.batch, beam_size, dtype=torch.long))
+                state = decodable.select(state, None, torch.zeros(shape.batch, beam_size, dtype=torch.long))
             if callable(getattr(model, "freeze", None)):
-                _, state = writer.step(tokens, state)  # some caches are allocated by the first step
-                state = writer.freeze(state)  # from here on, a step reads the whole cache
+                _, state = decodable.step(tokens, state)  # some caches are allocated by the first step
+                state = decodable.freeze(state)  # from here on, a step reads the whole cache
             with meter.during("step"):
-                _, state = writer.step(tokens, state)
+                _, state = decodable.step(tokens, state)
         found.kernels, found.notes, found.peak = meter.op_log.kernels(), meter.op_log.noted("step"), meter.op_log.peak()
         found.cache = _state_bytes(state)
         found.items = shape.batch
@@ -327,7 +326,7 @@ def _fake_model_errors() -> Iterator[None]:
             f"the shapes of this model depend on values, which fake tensors do not have: {error}"
         ) from None
     except (RuntimeError, ValueError, TypeError) as error:
-        raise BadInput(f"this shape does not go through the model: {str(error).splitlines()[0][:200]}") from error
+        raise BadInput(f"the model does not take this input shape: {str(error).splitlines()[0][:200]}") from error
     finally:
         if was:
             gc.enable()
@@ -335,13 +334,15 @@ def _fake_model_errors() -> Iterator[None]:
 
 def _model_sizes(model: nn.Module, plan: ExecutionPlan) -> tuple[PassCosts, dict[str, str]]:
     """Return the sizes of a model and slice its matrices."""
-    whole = by_part(model)
-    tied = frozenset(part for part, n in whole.items() if not n)
+    unsliced = by_part(model)
+    tied = frozenset(part for part, n in unsliced.items() if not n)
     found = PassCosts(
-        whole=sum(whole.values()), inactive=sum(part.unused_parameters for part in moe_layers(model)), tied=tied
+        unsliced_parameters=sum(unsliced.values()),
+        inactive=sum(part.unused_parameters for part in moe_layers(model)),
+        tied=tied,
     )
     cuts = _slice(model, plan)
-    found.parameters = by_part(model) if cuts else whole
+    found.parameters = by_part(model) if cuts else unsliced
     found.buffers = sum(b.numel() * b.element_size() for b in model.buffers())
     patch = getattr(getattr(model, "config", None), "patch_size", None)
     found.stride = getattr(getattr(model, "stem", None), "stride", (patch, patch) if isinstance(patch, int) else None)
@@ -361,13 +362,13 @@ def _slice(model: nn.Module, plan: ExecutionPlan) -> dict[str, str]:
 
 def _to_bfloat16(model: nn.Module) -> None:
     """Cast weights to bfloat16 and keep ties (`model.to` cannot swap fake tensors)."""
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    converted: dict[nn.Parameter, nn.Parameter] = {}
     for module in model.modules():
         for name, p in module._parameters.items():
             if p is not None and p.is_floating_point():
-                if p not in made:
-                    made[p] = nn.Parameter(torch.empty_like(p, dtype=torch.bfloat16), p.requires_grad)
-                module._parameters[name] = made[p]
+                if p not in converted:
+                    converted[p] = nn.Parameter(torch.empty_like(p, dtype=torch.bfloat16), p.requires_grad)
+                module._parameters[name] = converted[p]
 
 
 def _input_dtype(x: Tensor, plan: ExecutionPlan) -> Tensor:
@@ -432,31 +433,31 @@ def _count_maps(model: nn.Module, cuts: dict[str, str], meter: Meter) -> Iterato
 
 def part_of(path: str) -> str:
     """Return the part that a module or parameter belongs to, layers and norms together: ``decoder.blocks.*.feed``."""
-    words = path.split(".")
-    numbers = [i for i, word in enumerate(words) if word.isdigit()]
+    names = path.split(".")
+    numbers = [i for i, name in enumerate(names) if name.isdigit()]
     if not numbers:
-        return ".".join(words[:2]) if len(words) > 2 and words[1] in ("norm", "positions") else words[0]
+        return ".".join(names[:2]) if len(names) > 2 and names[1] in ("norm", "positions") else names[0]
     at = numbers[0] + 1
-    while at < len(words) and any(word.isdigit() for word in words[at : at + 2]):  # nested lists
+    while at < len(names) and any(name.isdigit() for name in names[at : at + 2]):  # nested lists
         at += 1
-    if at < len(words) - 1 or words[-1] not in ("weight", "bias"):  # else the layer is an element of the list
+    if at < len(names) - 1 or names[-1] not in ("weight", "bias"):  # else the layer is an element of the list
         at += 1
-    end = min(at, len(words))
-    last = words[end - 1]
-    shown = ["*" if word.isdigit() else word for word in words[:end]]
+    end = min(at, len(names))
+    last = names[end - 1]
+    shown_names = ["*" if name.isdigit() else name for name in names[:end]]
     if last.rstrip("0123456789").endswith("norm"):
-        shown[-1] = "norms"
-    return ".".join(shown)
+        shown_names[-1] = "norms"
+    return ".".join(shown_names)
 
 
 def by_part(model: nn.Module) -> dict[str, int]:
     """Return the parameters of each part in model order; tied ones count at their first occurrence."""
     found: dict[str, int] = {}
-    seen: set[int] = set()
+    counted: set[int] = set()
     for name, p in model.named_parameters(remove_duplicate=False):
         part = part_of(name)
-        found[part] = found.get(part, 0) + (0 if id(p) in seen else p.numel())
-        seen.add(id(p))
+        found[part] = found.get(part, 0) + (0 if id(p) in counted else p.numel())
+        counted.add(id(p))
     return found
 
 

@@ -14,7 +14,7 @@ from regard.cost.passes import FLOAT
 GIB = 2**30
 WHAT = {  # the lines of the memory table
     "weights": "weights, float32",
-    "optimiser": "optimiser ({optimiser})",
+    "optimizer": "optimizer ({optimizer})",
     "gradients": "gradients, float32",
     "gradient buckets": "DDP gradient buckets",
     "gathered": "blocks gathered by FSDP, and their gradients",
@@ -58,9 +58,9 @@ def span(seconds: float) -> str:
     return f"{_three(seconds * 1e6)} µs"
 
 
-def share(part: float, whole: float) -> str:
+def share(part: float, total: float) -> str:
     """Format a share in per cent."""
-    return f"{100 * part / whole:.1f} %" if whole else ""
+    return f"{100 * part / total:.1f} %" if total else ""
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -92,8 +92,12 @@ def _as_in_lectures(cost: Cost) -> Section | None:
     layers, heads = getattr(config, "layers", None), getattr(config, "heads", None)
     if isinstance(layers, int) and isinstance(heads, int) and cost.passes.stride is not None:
         n = ceil(y / cost.passes.stride[0]) * ceil(x / cost.passes.stride[1])
-        cut = getattr(config, "patch_size", None) in (cost.passes.stride, cost.passes.stride[0])
-        first = ("the image as patches", str((n, channels * prod(cost.passes.stride)))) if cut else ("tokens", f"{n:,}")
+        is_patches = getattr(config, "patch_size", None) in (cost.passes.stride, cost.passes.stride[0])
+        first = (
+            ("the image as patches", str((n, channels * prod(cost.passes.stride))))
+            if is_patches
+            else ("tokens", f"{n:,}")
+        )
         rows: Rows = [
             first,
             ("entries of a map", f"{lectures.map_entries(n):,}"),
@@ -101,13 +105,13 @@ def _as_in_lectures(cost: Cost) -> Section | None:
             (f"all maps, {layers} layers, {heads} heads", size(lectures.map_bytes(n, layers=layers, heads=heads))),
         ]
         return "As the lectures count it: one image, float32, no class token", ("",), rows
-    each = {name: n // cost.passes.items for name, n in maps.items()}
-    rows = [(name, f"{n:,}", size(FLOAT * n)) for name, n in each.items()]
-    rows.append(("all maps", f"{sum(each.values()):,}", size(FLOAT * sum(each.values()))))
-    if (whole := _unwindowed(config, y, x)) is not None:
-        rows.append(("with global attention", f"{whole:,}", size(FLOAT * whole)))
-    one = cost.passes.unit.removesuffix("s")
-    return f"Maps of one {one}, all layers and heads of a stage, float32", ("entries", "bytes"), rows
+    entries = {name: n // cost.passes.items for name, n in maps.items()}
+    rows = [(name, f"{n:,}", size(FLOAT * n)) for name, n in entries.items()]
+    rows.append(("all maps", f"{sum(entries.values()):,}", size(FLOAT * sum(entries.values()))))
+    if (global_entries := _unwindowed(config, y, x)) is not None:
+        rows.append(("with global attention", f"{global_entries:,}", size(FLOAT * global_entries)))
+    unit = cost.passes.unit.removesuffix("s")
+    return f"Maps of one {unit}, all layers and heads of a stage, float32", ("entries", "bytes"), rows
 
 
 def _unwindowed(config: Any, y: int, x: int) -> int | None:
@@ -132,35 +136,41 @@ def heading(name: str, cost: Cost) -> list[str]:
     if scenario.mode == "decode" and scenario.beam_size == 1:
         of = "one token each"
     times = f" in {scenario.accumulate} passes" if scenario.accumulate > 1 and scenario.mode == "train" else ""
-    ways = [cost.parallel] if cost.parallel != "one" else []
-    ways += [f"tensor {scenario.tensor_parallel}"] if scenario.tensor_parallel > 1 else []
-    ways += [scenario.precision] + (["recomputing"] if scenario.recompute and scenario.mode == "train" else [])
+    options = [cost.parallel] if cost.parallel != "one" else []
+    options += [f"tensor {scenario.tensor_parallel}"] if scenario.tensor_parallel > 1 else []
+    options += [scenario.precision] + (["recomputing"] if scenario.recompute and scenario.mode == "train" else [])
     active = f", {count(cost.active, 'B')} of them active" if cost.active < cost.parameters else ""
     return [
         f"{name}: {count(cost.parameters, 'B')} parameters{active}{changed}",
-        f"{what}: {rows:,} rows, {of}{times}; {scenario.devices:,} x {scenario.device.name}, {', '.join(ways)}",
+        f"{what}: {rows:,} rows, {of}{times}; {scenario.devices:,} x {scenario.device.name}, {', '.join(options)}",
     ]
 
 
 def _parts(cost: Cost) -> Section:
     passes = cost.passes
-    each = " of one device" if cost.scenario.tensor_parallel > 1 else ""
+    suffix = " of one device" if cost.scenario.tensor_parallel > 1 else ""
     rows: Rows = []
     names = [*passes.parameters, *(name for name in passes.work if name not in passes.parameters)]
-    done = sum(passes.work.values()) or 1
+    total_work = sum(passes.work.values()) or 1
     for name in names:
         owned, work = passes.parameters.get(name, 0), passes.work.get(name, 0)
         if not owned and not work and name not in passes.tied:
             continue
-        held = "tied" if name in passes.tied and not owned else count(owned, "B")
+        num_parameters = "tied" if name in passes.tied and not owned else count(owned, "B")
         rows.append(
-            (name or "other", held, share(owned, passes.total), count(work // 2), share(work, done) if work else "")
+            (
+                name or "other",
+                num_parameters,
+                share(owned, passes.total),
+                count(work // 2),
+                share(work, total_work) if work else "",
+            )
         )
     if cost.scenario.mode == "decode":
         rows = [row[:3] for row in rows]
-        return f"Parts{each}", ("parameters", ""), [*rows, ("all", count(passes.total, "B"), "")]
-    last = ("all", count(passes.total, "B"), "", count(done // 2), "")
-    return f"Parts{each}", ("parameters", "", "multiply-adds, forward", ""), [*rows, last]
+        return f"Parts{suffix}", ("parameters", ""), [*rows, ("all", count(passes.total, "B"), "")]
+    last = ("all", count(passes.total, "B"), "", count(total_work // 2), "")
+    return f"Parts{suffix}", ("parameters", "", "multiply-adds, forward", ""), [*rows, last]
 
 
 def _work(cost: Cost) -> Section:
@@ -170,8 +180,8 @@ def _work(cost: Cost) -> Section:
     loss = passes.operations("loss") // 6  # three products of a size: one belongs to the forward pass
     if scenario.mode == "train":
         rows.append(("forward", count(scenario.accumulate * (forward + loss))))
-        again = " and recomputation" if scenario.recompute else ""
-        rows.append((f"backward{again}", count(scenario.accumulate * (backward + 2 * loss))))
+        suffix = " and recomputation" if scenario.recompute else ""
+        rows.append((f"backward{suffix}", count(scenario.accumulate * (backward + 2 * loss))))
         if update:
             rows.append(("update", count(update)))
     elif scenario.mode == "decode":
@@ -179,12 +189,15 @@ def _work(cost: Cost) -> Section:
         rows.append(("one decoding step", count(passes.operations("step") // 2)))
     if scenario.mode != "decode":
         rows.append(("all", count(cost.operations // 2)))
-        mine = cost.items / scenario.shares
-        every = cost.operations / 2 * scenario.tensor_parallel / mine
+        items = cost.items / scenario.shares
+        per_item = cost.operations / 2 * scenario.tensor_parallel / items
         unit = cost.passes.unit.removesuffix("s")
         article = "an" if unit[0] in "aeiou" else "a"
         rows.append(
-            (f"{article} {unit}, all devices together", f"{count(every)} = {every / cost.parameters:.2f} x parameters")
+            (
+                f"{article} {unit}, all devices together",
+                f"{count(per_item)} = {per_item / cost.parameters:.2f} x parameters",
+            )
         )
     if cost.passes.maps:
         rows.append(("attention maps, if stored in float32", size(_maps(cost))))
@@ -199,10 +212,10 @@ def _memory(cost: Cost) -> Section:
     scenario = cost.scenario
     rows: Rows = []
     for what, n in cost.memory.items():
-        word = WHAT[what].format(optimiser=scenario.optimiser)
+        label = WHAT[what].format(optimizer=scenario.optimizer)
         if what == "weights" and scenario.mode != "train":
-            word = f"weights, {scenario.precision}"
-        rows.append((word, size(n)))
+            label = f"weights, {scenario.precision}"
+        rows.append((label, size(n)))
     rows.append(("peak", size(cost.peak_bytes)))
     later = FLOAT * cost.passes.total
     if scenario.mode == "train" and cost.parallel != "fsdp" and cost.memory.get("gradients", 0) < 0.99 * later:
@@ -227,21 +240,21 @@ def _memory(cost: Cost) -> Section:
 
 def _advice(cost: Cost) -> Section:
     rows: Rows = []
-    most = largest_batch(cost) if cost.scenario.shape.batch > cost.scenario.shares else None
-    if most is None:
+    largest = largest_batch(cost) if cost.scenario.shape.batch > cost.scenario.shares else None
+    if largest is None:
         rows.append(("the largest batch that fits", "none: even one row per device does not fit"))
     else:
-        times = -(-cost.scenario.shape.batch // most)
+        times = -(-cost.scenario.shape.batch // largest)
         rows.append(
             (
                 "the largest batch that fits",
-                f"--batch-size {most} (then --accumulate {times * cost.scenario.accumulate})",
+                f"--batch-size {largest} (then --accumulate {times * cost.scenario.accumulate})",
             )
         )
-    for words, other in suggestions(cost):
+    for option, other in suggestions(cost):
         fits = "fits" if other.fits else "does not fit either"
         time = other.seconds / other.items / (cost.seconds / cost.items)
-        rows.append((words, f"{fits}: {size(other.required_bytes)}; {time:.2f} x the time"))
+        rows.append((option, f"{fits}: {size(other.required_bytes)}; {time:.2f} x the time"))
     return "It does not fit. What would help", ("",), rows
 
 
@@ -297,7 +310,7 @@ def lecture_sections(length: int = 512, width: int = 512) -> Iterator[Section]:
     rows: Rows = []
     for line in lectures.lines():
         value = f"{line.value:,}" if isinstance(line.value, int) else str(line.value)
-        rows.append((line.what, line.formula, value, line.said))
+        rows.append((line.what, line.formula, value, line.on_slide))
     yield "The arithmetic of the lectures (float32, binary units, no class token in maps)", ("", "", "as said"), rows
     kinds: Rows = [
         (
@@ -341,7 +354,7 @@ def to_json(name: str, cost: Cost) -> dict[str, Any]:
         "tensor_parallel": scenario.tensor_parallel,
         "precision": scenario.precision,
         "recompute": scenario.recompute,
-        "optimiser": scenario.optimiser,
+        "optimizer": scenario.optimizer,
         "batch": scenario.shape.batch,
         "accumulate": scenario.accumulate,
         "items": cost.items,

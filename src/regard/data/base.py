@@ -86,8 +86,8 @@ class Dataset:
         """Return a small version: enough to see that everything runs."""
         changes = {}
         for name, value in self.quick_settings.items():
-            own = getattr(self, name)
-            changes[name] = min(own, value) if isinstance(value, int) and own is not None else value
+            current = getattr(self, name)
+            changes[name] = min(current, value) if isinstance(value, int) and current is not None else value
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -108,6 +108,10 @@ class DatasetSplit(Generic[B]):
         """Return the arrays that the fingerprint is computed from."""
         raise NotImplementedError
 
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> B:
+        """Return these rows as a training batch; a dataset that samples or augments examples overrides it."""
+        return self.collate(rows)
+
     def order(self, seed: int, epoch: int) -> BatchOrder:
         """Return the batches of an epoch as row numbers: by default shuffled, `batch_size` rows each."""
         return RowBatches(len(self), self.batch_size, mix_seed(seed, epoch))
@@ -118,7 +122,9 @@ class DatasetSplit(Generic[B]):
 
     def stream(self, seed: int) -> BatchStream[B]:
         """Return the endless stream of training batches."""
-        return BatchStream(lambda epoch: self.order(seed, epoch), self.collate, self.count)
+        return BatchStream(
+            lambda epoch: self.order(seed, epoch), lambda rows: self.training_batch(rows, seed), self.count
+        )
 
     def eval_batches(self, rows: int) -> Iterator[B]:
         """Yield every row once, in order, `rows` at a time."""
@@ -169,17 +175,17 @@ class TensorSplit(DatasetSplit[B]):
 def longest_first(lengths: Int[Tensor, " rows"], tokens: int, multiple: int = 1) -> Iterator[Int[Tensor, " B"]]:
     """Yield the numbers of all rows, longest first, about `tokens` tokens at a time, padded to a `multiple`."""
     order = torch.sort(lengths, descending=True, stable=True).indices
-    at = 0
-    while at < len(order):
-        rows = max(1, tokens // round_up(int(lengths[order[at]]), multiple))
-        yield order[at : at + rows]
-        at += rows
+    start = 0
+    while start < len(order):
+        rows = max(1, tokens // round_up(int(lengths[order[start]]), multiple))
+        yield order[start : start + rows]
+        start += rows
 
 
-def resolve_split(name: str, known: Sequence[str], where: str) -> str:
+def resolve_split(name: str, known: Sequence[str], source: str) -> str:
     """Return the split with a name, or with a unique beginning of its name."""
     found = [name] if name in known else [k for k in known if k.startswith(name)]
     if len(found) != 1:
         hint = f"which of {', '.join(found)}?" if found else did_you_mean(name, known)
-        raise UnknownName(f"{where} has no split '{name}'; {hint}")
+        raise UnknownName(f"{source} has no split '{name}'; {hint}")
     return found[0]

@@ -3,6 +3,7 @@
     TokenBatches             batches of one epoch, as tensors of row numbers: similar lengths, about so many tokens each
     RowBatches               a fixed number of rows each, whatever their length
     LengthBucketedBatches    a fixed number of rows each, of similar length
+    OffsetBatches            the same batches with other row numbers in every epoch
     BatchStream              epoch after epoch, collated, each batch with the position after it
     prefetch                 batches made ahead by background threads and pinned, so that a fast device never waits
 
@@ -47,7 +48,7 @@ class TokenBatches:
     ) -> None:
         sizes = torch.stack(lengths)
         if sizes.shape[1] == 0:
-            raise BadInput("there is nothing to make batches of: the data have no usable sentence pair")
+            raise BadInput("the data have no usable sentence pair, so there are no batches")
         longest = sizes.amax(0)
         if round_up(int(longest.max()), multiple) > tokens:
             raise BadInput(
@@ -56,10 +57,8 @@ class TokenBatches:
             )
         generator = torch.Generator().manual_seed(mix_seed(seed, epoch))
         order = torch.randperm(sizes.shape[1], generator=generator)
-        for key in (
-            *sizes,
-            longest,
-        ):  # stable sorts, the last key is the main one; lengths equal after padding are equal
+        # stable sorts, the last key is the main one; lengths equal after padding are equal
+        for key in (*sizes, longest):
             order = order[torch.sort((key[order] + multiple - 1) // multiple, stable=True).indices]
         longest = longest[order]
         cuts = _batch_boundaries([round_up(n, multiple) for n in longest.tolist()], tokens)
@@ -91,8 +90,8 @@ class RowBatches:
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         if not 0 <= i < len(self):
             raise IndexError(i)
-        places = np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))
-        return torch.from_numpy(self.shuffle(places))
+        positions = np.arange(i * self.rows, min((i + 1) * self.rows, self.shuffle.size))
+        return torch.from_numpy(self.shuffle(positions))
 
 
 class LengthBucketedBatches:
@@ -105,7 +104,8 @@ class LengthBucketedBatches:
         shuffled = RowBatches(len(lengths), rows, key)
         groups = range(0, len(shuffled), BUCKET_BATCHES)
         buckets = [
-            torch.cat([shuffled[i] for i in range(at, min(at + BUCKET_BATCHES, len(shuffled)))]) for at in groups
+            torch.cat([shuffled[i] for i in range(first, min(first + BUCKET_BATCHES, len(shuffled)))])
+            for first in groups
         ]
         sorted_batches = [group[torch.sort(lengths[group], stable=True).indices].split(rows) for group in buckets]
         batches = [batch for group in sorted_batches for batch in group]
@@ -116,6 +116,19 @@ class LengthBucketedBatches:
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         return self.batches[i]
+
+
+class OffsetBatches:
+    """Batches with `offset` added to every row number, so that an epoch's rows can differ from another's."""
+
+    def __init__(self, batches: BatchOrder, offset: int) -> None:
+        self.batches, self.offset = batches, offset
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
+        return self.batches[i] + self.offset
 
 
 @dataclass(frozen=True)
@@ -175,18 +188,22 @@ class BatchStream(Generic[T]):
                     f"not the data this run was started with"
                 )
             if not len(rows):
-                raise BadInput("there is nothing to make batches of: the data have no batch")
+                raise BadInput("the data have no batch")
             while position < len(rows):
-                whole = rows[position]
+                all_rows = rows[position]
                 position += 1
-                after = StreamPosition(epoch, position) if position < len(rows) else StreamPosition(epoch + 1, 0)
-                yield partial(self._make, whole, replica, num_replicas, after)
+                next_position = (
+                    StreamPosition(epoch, position) if position < len(rows) else StreamPosition(epoch + 1, 0)
+                )
+                yield partial(self._make_item, all_rows, replica, num_replicas, next_position)
             epoch, position = epoch + 1, 0
 
-    def _make(self, whole: Tensor, replica: int, num_replicas: int, next_position: StreamPosition) -> StreamItem[T]:
-        own = whole[replica::num_replicas]
-        batch = self.collate(own if len(own) else whole[:1])
-        return StreamItem(batch, self.count(batch) if len(own) else 0, next_position)
+    def _make_item(
+        self, all_rows: Tensor, replica: int, num_replicas: int, next_position: StreamPosition
+    ) -> StreamItem[T]:
+        replica_rows = all_rows[replica::num_replicas]
+        batch = self.collate(replica_rows if len(replica_rows) else all_rows[:1])
+        return StreamItem(batch, self.count(batch) if len(replica_rows) else 0, next_position)
 
 
 class BatchIterator(Generic[T]):
@@ -238,7 +255,7 @@ class prefetch(Generic[T]):
         with self.changed:
             self.over.set()
             self.changed.notify_all()
-        for _one in self.threads:  # it may be waiting for a slot
+        for _thread in self.threads:  # it may be waiting for a slot
             self.slots.release()
         for thread in self.threads:
             thread.join()
@@ -273,11 +290,11 @@ class prefetch(Generic[T]):
                     return self._fail(number, error)
             try:
                 item = job()
-                self._put(number, item if self.prepare is None else self.prepare(item))
+                self._store(number, item if self.prepare is None else self.prepare(item))
             except BaseException as error:
                 return self._fail(number, error)
 
-    def _put(self, number: int, item: T) -> None:
+    def _store(self, number: int, item: T) -> None:
         with self.changed:
             self.ready[number] = [item], None
             self.changed.notify_all()

@@ -34,27 +34,27 @@ def find_dataset(name: str | Path) -> Path:
     if path.is_dir() and (path.is_absolute() or len(path.parts) > 1 or str(name).startswith(".")):
         return path
     folders = data_dirs()
-    known = next((home / path for home in folders if (home / path).is_dir()), None)
+    known = next((folder / path for folder in folders if (folder / path).is_dir()), None)
     if known and path.is_dir() and not known.samefile(path):
         _warn_ambiguous(path.name, path.resolve(), known)
     if known and (path.name in KNOWN_DATASETS or not path.is_dir()):
         return known
     if path.is_dir():
         return path
-    places = ", ".join(str(home) for home in folders)
+    searched = ", ".join(str(folder) for folder in folders)
     raise BadInput(
-        f"no dataset '{name}' (searched in {places}); set REGARD_DATA to the folder that contains '{name}', "
+        f"no dataset '{name}' (searched in {searched}); set REGARD_DATA to the folder that contains '{name}', "
         f"or give the path of a folder"
     )
 
 
 def data_dirs() -> list[Path]:
     """Return the folders that are searched, in order; ``REGARD_DATA``, if set, is the only one."""
-    if named := os.environ.get("REGARD_DATA"):
-        return [Path(named).expanduser()]
+    if folder := os.environ.get("REGARD_DATA"):
+        return [Path(folder).expanduser()]
     root = Path(regard.__file__).resolve().parents[2]  # the checkout, when run from one
-    places = [base / up / "shared" / "data" for base in (Path.cwd(), root) for up in ("", "..")]
-    return list(dict.fromkeys(Path(os.path.normpath(p)) for p in places))
+    candidates = [base / parent / "shared" / "data" for base in (Path.cwd(), root) for parent in ("", "..")]
+    return list(dict.fromkeys(Path(os.path.normpath(p)) for p in candidates))
 
 
 @lru_cache(maxsize=64)  # warn once
@@ -65,16 +65,16 @@ def _warn_ambiguous(name: str, here: Path, known: Path) -> None:
         log.warning(f"'{name}' is the folder {here}; for the one among the datasets write {known}")
 
 
-def cached_by_data_dir(most: int) -> Callable[[Reader], Reader]:
-    """Cache the last `most` results of a reader, by its arguments and the current dataset folders."""
+def cached_by_data_dir(size: int) -> Callable[[Reader], Reader]:
+    """Cache the last `size` results of a reader, by its arguments and the current dataset folders."""
 
     def decorate(read: Reader) -> Reader:
-        cached = lru_cache(maxsize=most)(lambda places, *arguments: read(*arguments))
+        cached = lru_cache(maxsize=size)(lambda folders, *arguments: read(*arguments))
 
         @wraps(read)
-        def found(*arguments: Any) -> Any:
+        def read_cached(*arguments: Any) -> Any:
             return cached((Path.cwd(), *data_dirs()), *arguments)
 
-        return found  # type: ignore[return-value]
+        return read_cached  # type: ignore[return-value]
 
     return decorate

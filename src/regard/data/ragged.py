@@ -51,11 +51,11 @@ class RaggedTensor:
         lengths = self.lengths[rows]
         width = round_up(int(lengths.max()), multiple) if len(rows) else 0
         index = torch.arange(width)
-        place = (self.starts[rows][:, None] + index).clamp_(max=max(len(self.values) - 1, 0))
+        position = (self.starts[rows][:, None] + index).clamp_(max=max(len(self.values) - 1, 0))
         if not len(self.values):
             return torch.full((len(rows), width), pad), lengths
-        taken = self.values[place].long()
-        return taken.masked_fill_(index >= lengths[:, None], pad), lengths
+        values = self.values[position].long()
+        return values.masked_fill_(index >= lengths[:, None], pad), lengths
 
     def row(self, i: int) -> list[int]:
         """Return one sequence as a list."""

@@ -74,12 +74,21 @@ def sample(
     min_new_tokens: int = 0,
 ) -> list[list[Hypothesis]]:
     """Sample `num_samples` outputs per input; a seed per input (or one, counted up) makes them repeatable."""
-    how = Sampler(temperature, top_k, top_p, min_p)
+    sampler = Sampler(temperature, top_k, top_p, min_p)
     seeds = list(seed) if isinstance(seed, Sequence) else [seed + row for row in range(inputs[0].shape[0])]
     search = SampleSearch(
-        model, inputs, max_length, how, num_samples, seeds, repetition_penalty, previous_tokens, prefix, banned_tokens,
+        model,
+        inputs,
+        max_length,
+        sampler,
+        num_samples,
+        seeds,
+        repetition_penalty,
+        previous_tokens,
+        prefix,
+        banned_tokens,
         Restrictions(no_repeat_ngram_size, min_new_tokens),
-    )  # fmt: skip
+    )
     return search.run()
 
 
@@ -140,12 +149,12 @@ class _BeamSearch(SearchLoop):
             super().__init__(model, inputs, max_length, prefix, banned_tokens, beam_size, restrictions, previous_tokens)
         self.penalty, self.num_candidates, self.groups, self.diversity = penalty, num_candidates, groups, diversity
         self.early_stopping = early_stopping
-        self.how = penalty, groups, diversity, early_stopping, restrictions
-        batch, device, each = len(self.found), self.limit.device, beam_size // groups
-        self.words = torch.full((self.last, batch, beam_size), self.eos, device=device)
+        self.settings = penalty, groups, diversity, early_stopping, restrictions
+        batch, device, group_size = len(self.found), self.limit.device, beam_size // groups
+        self.token_history = torch.full((self.last, batch, beam_size), self.eos, device=device)
         self.parents = torch.zeros(self.last, batch, beam_size, dtype=torch.long, device=device)
         self.live = torch.zeros(batch, 1, device=device)
-        shape = (batch, groups, each)
+        shape = (batch, groups, group_size)
         # the best outputs so far; those cut off by the limit rank below all that finished
         self.pool = torch.full(shape, NEG_INF, dtype=torch.float64, device=device)
         self.pool_end = torch.zeros(*shape, 2, dtype=torch.long, device=device)  # time and parent of its last token
@@ -153,84 +162,85 @@ class _BeamSearch(SearchLoop):
 
     def advance(self) -> None:
         """Extend every beam by one token, set finished ones aside, keep the best of the rest."""
-        each = self.beam_size // self.groups
+        group_size = self.beam_size // self.groups
         # B K V, where K is 1 at the first step
         p = self.apply_prefix(self.restrict(log_probs(self.scores())))
-        start = p.shape[1] == 1 and self.live.shape[1] == 1
-        words, parents, totals, ended = [], [], [], []
-        offered: list[BeamCandidates] = []
+        is_first_step = p.shape[1] == 1 and self.live.shape[1] == 1
+        tokens, parents, totals, finished = [], [], [], []
+        candidates: list[BeamCandidates] = []
         chosen = p.new_zeros(p.shape[0], p.shape[2]) if self.groups > 1 else None
         length = (self.time + 1).double() ** self.penalty
-        closing = self.time + 1 >= self.limit  # B
+        at_limit = self.time + 1 >= self.limit  # B
         for group in range(self.groups):
-            own = slice(None) if start else slice(group * each, (group + 1) * each)
-            first = 0 if start else group * each
+            beams = slice(None) if is_first_step else slice(group * group_size, (group + 1) * group_size)
+            first = 0 if is_first_step else group * group_size
             cost = None if chosen is None else self.diversity * chosen
-            total, rank, word, parent = _candidates(p[:, own], self.live[:, own], cost, each)
-            ends = (word == self.eos) & (total > NEG_INF)
-            ended.append(self.finished_candidates(total, parent + first, ends, length))
+            total, rank, token, parent = _candidates(p[:, beams], self.live[:, beams], cost, group_size)
+            is_end = (token == self.eos) & (total > NEG_INF)
+            finished.append(self.finished_candidates(total, parent + first, is_end, length))
             # the best unfinished ones; an input always has K of them, some perhaps with score -inf
-            alive, place = torch.where(word == self.eos, NEG_INF, rank).topk(each, dim=-1)
+            alive_rank, index = torch.where(token == self.eos, NEG_INF, rank).topk(group_size, dim=-1)
             if self.observer is not None:
-                offered.append(BeamCandidates(total, rank, word, parent + first, place))
-            total = torch.where(alive == NEG_INF, NEG_INF, total.gather(1, place))
-            word, parent = word.gather(1, place), parent.gather(1, place) + first
+                candidates.append(BeamCandidates(total, rank, token, parent + first, index))
+            total = torch.where(alive_rank == NEG_INF, NEG_INF, total.gather(1, index))
+            token, parent = token.gather(1, index), parent.gather(1, index) + first
             if chosen is not None:
-                chosen = chosen.scatter_add(1, word, torch.ones_like(total))
-            words.append(word)
+                chosen = chosen.scatter_add(1, token, torch.ones_like(total))
+            tokens.append(token)
             parents.append(parent)
             totals.append(total)
-        self.grow(torch.cat(words, 1), torch.cat(parents, 1), torch.cat(totals, 1), ended, length, closing)
+        self.grow(torch.cat(tokens, 1), torch.cat(parents, 1), torch.cat(totals, 1), finished, length, at_limit)
         if self.observer is not None:
-            self.observer.on_beam_step(self, offered)
+            self.observer.on_beam_step(self, candidates)
 
     def finished_candidates(
         self, total: Tensor, parent: Tensor, ends: Tensor, length: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the outputs that finish at this step (among the best K); none if the input is done."""
-        each = self.pool.shape[2]
-        key = torch.where(ends & ~self.done[:, None], total.double() / length, NEG_INF)[:, :each]
-        end = torch.stack([self.time.expand_as(parent), parent], -1)[:, :each]
-        return key, end, total[:, :each]
+        group_size = self.pool.shape[2]
+        key = torch.where(ends & ~self.done[:, None], total.double() / length, NEG_INF)[:, :group_size]
+        end = torch.stack([self.time.expand_as(parent), parent], -1)[:, :group_size]
+        return key, end, total[:, :group_size]
 
-    def merge(self, group: int, *more: tuple[Tensor, Tensor, Tensor]) -> None:
+    def merge(self, group: int, *candidates: tuple[Tensor, Tensor, Tensor]) -> None:
         """Keep the best of a group's pool and these."""
         pool = self.pool[:, group], self.pool_end[:, group], self.pool_total[:, group]
-        key, end, total = (torch.cat(parts, 1) for parts in zip(pool, *more, strict=True))
-        key, place = key.topk(self.pool.shape[2], dim=1)
-        self.pool_end[:, group] = end.gather(1, place[..., None].expand(-1, -1, 2))
-        self.pool_total[:, group] = total.gather(1, place)
+        key, end, total = (torch.cat(parts, 1) for parts in zip(pool, *candidates, strict=True))
+        key, index = key.topk(self.pool.shape[2], dim=1)
+        self.pool_end[:, group] = end.gather(1, index[..., None].expand(-1, -1, 2))
+        self.pool_total[:, group] = total.gather(1, index)
         self.pool[:, group] = key
 
     def grow(
-        self, words: Tensor, parents: Tensor, totals: Tensor, ended: list[Any], length: Tensor, closing: Tensor
+        self, tokens: Tensor, parents: Tensor, totals: Tensor, finished: list[Any], length: Tensor, at_limit: Tensor
     ) -> None:
         """Store the new layer of the tree, pool outputs that finish or are cut off, and mark inputs that are done."""
-        each = self.beam_size // self.groups
-        self.words.index_copy_(0, self.time[None], words[None])
+        group_size = self.beam_size // self.groups
+        self.token_history.index_copy_(0, self.time[None], tokens[None])
         self.parents.index_copy_(0, self.time[None], parents[None])
-        slot = torch.arange(self.beam_size, device=words.device).expand_as(words)
-        cut = torch.where((closing & ~self.done)[:, None], totals.double() / length - UNFINISHED_PENALTY, NEG_INF)
+        slot = torch.arange(self.beam_size, device=tokens.device).expand_as(tokens)
+        cut = torch.where((at_limit & ~self.done)[:, None], totals.double() / length - UNFINISHED_PENALTY, NEG_INF)
         end = torch.stack([(self.time + 1).expand_as(slot), slot], -1)  # one step later: its parent is in this layer
         for group in range(self.groups):
-            own = slice(group * each, (group + 1) * each)
-            self.merge(group, ended[group], (cut[:, own], end[:, own], totals[:, own]))
-        hopeful = length
-        if self.early_stopping == "never" and self.penalty > 0:
-            hopeful = (self.limit.double() ** self.penalty)[:, None]
-        best = totals.unflatten(1, (self.groups, each)).amax(2).double() / hopeful  # B G
-        # outputs cut off by the limit are in the pool only when all is done anyway
+            beams = slice(group * group_size, (group + 1) * group_size)
+            self.merge(group, finished[group], (cut[:, beams], end[:, beams], totals[:, beams]))
+        if self.early_stopping == "never" and self.penalty > 0:  # of the longest output that is possible
+            length = (self.limit.double() ** self.penalty)[:, None]
+        best = totals.unflatten(1, (self.groups, group_size)).amax(2).double() / length  # B G
+        # outputs cut off by the limit enter the pool only when the input is done anyway
         worst = self.pool[:, :, -1]
-        stuck = (worst > NEG_INF) | (best <= worst) if self.early_stopping is True else best <= worst
-        self.done.logical_or_(closing | stuck.all(1))
-        self.remember(words, parents)
+        cannot_improve = best <= worst
+        if self.early_stopping is True:
+            cannot_improve |= worst > NEG_INF  # enough are finished
+        self.done.logical_or_(at_limit | cannot_improve.all(1))
+        self.remember(tokens, parents)
         self.state = self.model.select(self.state, None, parents)
         self.time.add_(1)
-        if self.tokens.shape == words.shape:
-            self.tokens.copy_(words)
+        if self.tokens.shape == tokens.shape:
+            self.tokens.copy_(tokens)
             self.live.copy_(totals)
         else:
-            self.tokens, self.live = words, totals
+            self.tokens, self.live = tokens, totals
 
     def collect(self, rows: Tensor) -> None:
         """Trace back from the ends in the pool, all at once."""
@@ -241,30 +251,30 @@ class _BeamSearch(SearchLoop):
         order = pool.argsort(dim=1, descending=True, stable=True)
         pool, totals = pool.gather(1, order), totals.gather(1, order)
         ends = ends.gather(1, order[..., None].expand(-1, -1, 2))
-        words, parents = self.words[:, rows].cpu(), self.parents[:, rows].cpu()
-        length, at = ends[..., 0], ends[..., 1]  # an end at time t has t tokens before it
+        tree_tokens, tree_parents = self.token_history[:, rows].cpu(), self.parents[:, rows].cpu()
+        length, beam = ends[..., 0], ends[..., 1]  # an end at time t has t tokens before it
         tokens = torch.full((*length.shape, self.last), -1)
         for t in range(self.last - 1, -1, -1):
-            inside = t < length
-            tokens[..., t] = torch.where(inside, words[t].gather(1, at), -1)
-            at = torch.where(inside, parents[t].gather(1, at), at)
-        for place, row in enumerate(rows.tolist()):
+            is_inside = t < length
+            tokens[..., t] = torch.where(is_inside, tree_tokens[t].gather(1, beam), -1)
+            beam = torch.where(is_inside, tree_parents[t].gather(1, beam), beam)
+        for i, row in enumerate(rows.tolist()):
             found = self.found[int(self.origin[row])]
             for n in range(order.shape[1]):
-                key = float(pool[place, n])
-                path = tokens[place, n, : int(length[place, n])].tolist()
+                key = float(pool[i, n])
+                path = tokens[i, n, : int(length[i, n])].tolist()
                 if key == NEG_INF or len(found) == self.num_candidates:
                     break
                 if self.groups > 1 and any(path == other.tokens for other in found):
                     continue  # two groups may find the same output
                 finished = key > -UNFINISHED_PENALTY / 2
                 found.append(
-                    Hypothesis(path, key if finished else key + UNFINISHED_PENALTY, float(totals[place, n]), finished)
+                    Hypothesis(path, key if finished else key + UNFINISHED_PENALTY, float(totals[i, n]), finished)
                 )
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        self.words, self.parents = self.words[:, rows], self.parents[:, rows]
+        self.token_history, self.parents = self.token_history[:, rows], self.parents[:, rows]
         for name in ("tokens", "live", "pool", "pool_end", "pool_total"):
             setattr(self, name, getattr(self, name)[rows])
 
@@ -276,24 +286,24 @@ def _candidates(
     p: Float[Tensor, "B k V"],
     live: Float[Tensor, "B k"],
     cost: Float[Tensor, "B V"] | None,
-    each: int,
+    group_size: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the 2K best continuations, best first: log-probability, rank score (less diversity cost), token, parent.
 
     Among 2K at least K are unfinished.
     """
-    wide = min(2 * each, p.shape[-1])
+    width = min(2 * group_size, p.shape[-1])
     ranked = p if cost is None else p - cost[:, None]
-    rank, word = fast_topk(ranked, wide)  # B k wide
+    rank, token = fast_topk(ranked, width)  # B k W
     rank = rank + live[..., None]
-    total = rank if cost is None else p.gather(-1, word) + live[..., None]
-    if rank.shape[1] * wide < 2 * each:  # a vocabulary smaller than the beam: fill up with -inf
-        spare = 2 * each - rank.shape[1] * wide
-        rank = torch.cat([rank.flatten(1), rank.new_full((rank.shape[0], spare), NEG_INF)], 1)
-        total = torch.cat([total.flatten(1), total.new_full((total.shape[0], spare), NEG_INF)], 1)
-        words = torch.cat([word.flatten(1), word.new_zeros((word.shape[0], spare))], 1)
+    total = rank if cost is None else p.gather(-1, token) + live[..., None]
+    if rank.shape[1] * width < 2 * group_size:  # a vocabulary smaller than the beam: fill up with -inf
+        missing = 2 * group_size - rank.shape[1] * width
+        rank = torch.cat([rank.flatten(1), rank.new_full((rank.shape[0], missing), NEG_INF)], 1)
+        total = torch.cat([total.flatten(1), total.new_full((total.shape[0], missing), NEG_INF)], 1)
+        tokens = torch.cat([token.flatten(1), token.new_zeros((token.shape[0], missing))], 1)
     else:
-        rank, total, words = rank.flatten(1), total.flatten(1), word.flatten(1)
-    rank, place = rank.topk(2 * each, dim=-1)
-    parent = (place // wide).clamp(max=p.shape[1] - 1)
-    return total.gather(1, place), rank, words.gather(1, place), parent
+        rank, total, tokens = rank.flatten(1), total.flatten(1), token.flatten(1)
+    rank, index = rank.topk(2 * group_size, dim=-1)
+    parent = (index // width).clamp(max=p.shape[1] - 1)
+    return total.gather(1, index), rank, tokens.gather(1, index), parent

@@ -52,20 +52,21 @@ def ctc_decode(
     if beam_size == 1 and not search:
         return ctc_greedy_search(log_probs, lengths, blank)
     rows = zip(log_probs.cpu(), lengths.tolist(), strict=True)
-    return [ctc_beam_search(row[:many], blank, beam_size, **search)[0] for row, many in rows]
+    return [ctc_beam_search(row[:length], blank, beam_size, **search)[0] for row, length in rows]
 
 
 def ctc_greedy_search(log_probs: Float[Tensor, "B T V"], lengths: Int[Tensor, " B"], blank: int) -> list[CTCHypothesis]:
     """Return the most likely label of every frame, merged, for each recording."""
     best, labels = log_probs.max(-1)
-    inside = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths[:, None]
+    valid = torch.arange(log_probs.shape[1], device=log_probs.device) < lengths[:, None]
     changed = torch.nn.functional.pad(labels[:, 1:] != labels[:, :-1], (1, 0), value=True)
-    kept = inside & changed & (labels != blank)
-    scores = (best * inside).sum(1).tolist()
+    emitted = valid & changed & (labels != blank)
+    scores = (best * valid).sum(1).tolist()
     if (observer := current_observer()) is not None:
-        observer.on_ctc_greedy(labels, kept)
+        observer.on_ctc_greedy(labels, emitted)
     return [
-        CTCHypothesis(tuple(row[keep].tolist()), score) for row, keep, score in zip(labels, kept, scores, strict=True)
+        CTCHypothesis(tuple(row[mask].tolist()), score)
+        for row, mask, score in zip(labels, emitted, scores, strict=True)
     ]
 
 
@@ -91,28 +92,28 @@ def ctc_beam_search(
     values, candidates_per_frame = _candidate_labels(log_probs, blank, min_log_prob)
     observer = current_observer()
     for row, labels in zip(values, candidates_per_frame, strict=True):
-        following: dict[tuple[int, ...], _Prefix] = {}
-        for prefix, old in alive.items():
-            whole, last = _log_add(old.blank, old.label), prefix[-1] if prefix else -1
-            stays = following.setdefault(prefix, _Prefix(NEG_INF, NEG_INF, old.lm))
-            stays.blank = _log_add(stays.blank, whole + row[blank])
+        next_prefixes: dict[tuple[int, ...], _Prefix] = {}
+        for prefix, current in alive.items():
+            total, last = _log_add(current.blank, current.label), prefix[-1] if prefix else -1
+            stays = next_prefixes.setdefault(prefix, _Prefix(NEG_INF, NEG_INF, current.lm))
+            stays.blank = _log_add(stays.blank, total + row[blank])
             if prefix:
-                stays.label = _log_add(stays.label, old.label + row[last])
+                stays.label = _log_add(stays.label, current.label + row[last])
             for k in labels:
-                before = old.blank if k == last else whole
-                if before == NEG_INF:  # a label cannot follow itself without a blank between
+                source = current.blank if k == last else total
+                if source == NEG_INF:  # a label cannot follow itself without a blank between
                     continue
-                grown = (*prefix, k)
-                new = following.get(grown)
-                if new is None:
-                    new = following[grown] = _Prefix(NEG_INF, NEG_INF, old.lm + lm_score(prefix, k))
-                new.label = _log_add(new.label, before + row[k])
-        ranked = sorted(following.items(), key=lambda one: -one[1].score)
+                extended = (*prefix, k)
+                extension = next_prefixes.get(extended)
+                if extension is None:
+                    extension = next_prefixes[extended] = _Prefix(NEG_INF, NEG_INF, current.lm + lm_score(prefix, k))
+                extension.label = _log_add(extension.label, source + row[k])
+        ranked = sorted(next_prefixes.items(), key=lambda item: -item[1].score)
         if observer is not None:
             observer.on_ctc_frame(ranked, beam_size)
         alive = dict(ranked[:beam_size])
-    done = [CTCHypothesis(prefix, _final_score(one, prefix, scorer, lm_weight, eos)) for prefix, one in alive.items()]
-    return sorted(done, key=lambda one: -one.score)[:num_candidates]
+    done = [CTCHypothesis(prefix, _final_score(item, prefix, scorer, lm_weight, eos)) for prefix, item in alive.items()]
+    return sorted(done, key=lambda item: -item.score)[:num_candidates]
 
 
 def language_model_scorer(model: Any, bos: int) -> Scorer:
@@ -141,11 +142,11 @@ class _Prefix:
 
 
 def _final_score(
-    one: _Prefix, prefix: tuple[int, ...], scorer: Scorer | None, lm_weight: float, eos: int | None
+    entry: _Prefix, prefix: tuple[int, ...], scorer: Scorer | None, lm_weight: float, eos: int | None
 ) -> float:
     if scorer is None or eos is None:
-        return one.score
-    return one.score + lm_weight * scorer(prefix)[eos]
+        return entry.score
+    return entry.score + lm_weight * scorer(prefix)[eos]
 
 
 def _candidate_labels(log_probs: Tensor, blank: int, min_log_prob: float) -> tuple[list[list[float]], list[list[int]]]:

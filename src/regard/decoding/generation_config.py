@@ -9,44 +9,66 @@ with the reason (`refuse`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
 from regard.core.validation import validate
-from regard.decoding.sampling import MAX_SEED, MIN_SEED, Sampler, validate_seed
+from regard.decoding.seed import MAX_SEED, MIN_SEED, validate_seed
+
+if TYPE_CHECKING:
+    from regard.decoding.sampling import Sampler
+
+SEARCH, SAMPLING = "Search", "Sampling"  # groups of options
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
     """Options of text generation."""
 
-    beam_size: int = field(4, low=1, high=256, help="hypotheses that beam search keeps; 1 is greedy search")
+    beam_size: int = field(
+        4, low=1, high=256, help="hypotheses that beam search keeps; 1 is greedy search", group=SEARCH
+    )
     num_candidates: int = field(1, low=1, high=1024, help="texts to return for each input, best first")
-    length_penalty: float = field(1.0, help="beam search divides scores by length to this power; more is longer")
-    groups: int = field(1, low=1, help="groups of beams that avoid one another's tokens (diverse beam search)")
-    diversity: float = field(0.5, low=0, help="cost of a token for each time an earlier group chose it")
-    prefix: str = field("", help="every text begins with this")
-    must: tuple[str, ...] = field((), help="phrases that every text contains")
-    sample: bool = field(False, help="sample from the model instead of searching")
-    temperature: float = field(1.0, low=0, help="below 1 safer, above 1 more varied; 0 takes the most likely token")
-    top_k: int = field(0, low=0, help="sample from this many most likely tokens; 0: all")
-    top_p: float = field(1.0, above=0, high=1, help="sample from the most likely tokens of this total probability")
-    min_p: float = field(0.0, low=0, high=1, help="sample from tokens at least this share as likely as the likeliest")
+    length_penalty: float = field(
+        1.0, help="beam search divides scores by length to this power; more is longer", group=SEARCH
+    )
+    groups: int = field(
+        1, low=1, help="groups of beams that avoid one another's tokens (diverse beam search)", group=SEARCH
+    )
+    diversity: float = field(0.5, low=0, help="cost of a token for each time an earlier group chose it", group=SEARCH)
+    prefix: str = field("", help="every text begins with this", group=SEARCH)
+    must: tuple[str, ...] = field((), help="phrases that every text contains", group=SEARCH)
+    sample: bool = field(False, help="sample from the model instead of searching", group=SAMPLING)
+    temperature: float = field(
+        1.0, low=0, help="below 1 safer, above 1 more varied; 0 takes the most likely token", group=SAMPLING
+    )
+    top_k: int = field(0, low=0, help="sample from this many most likely tokens; 0: all", group=SAMPLING)
+    top_p: float = field(
+        1.0, above=0, high=1, help="sample from the most likely tokens of this total probability", group=SAMPLING
+    )
+    min_p: float = field(
+        0.0, low=0, high=1, help="sample from tokens at least this share as likely as the likeliest", group=SAMPLING
+    )
     early_stopping: bool | Literal["never"] = field(
         False,
         help="beam search ends when beam_size texts are finished (true), when no text of the present length would be "
         "better (false), or of any length (never)",
+        group=SEARCH,
     )
-    no_repeat_ngram_size: int = field(0, low=0, help="no sequence of so many tokens occurs twice in a text; 0: all may")
+    no_repeat_ngram_size: int = field(
+        0, low=0, help="no sequence of so many tokens occurs twice in a text; 0: all may", group=SEARCH
+    )
     min_new_tokens: int = field(0, low=0, help="fewest tokens of a text")
-    repetition_penalty: float = field(1.0, above=0, help="above 1, tokens that are in the text already are less likely")
+    repetition_penalty: float = field(
+        1.0, above=0, help="above 1, tokens that are in the text already are less likely", group=SAMPLING
+    )
     stop: tuple[str, ...] = field((), help="the text ends before any of these strings")
     max_new_tokens: int | None = field(None, low=1, help="most tokens of a text; by default what the model allows")
     slide: bool = field(False, help="drop the oldest tokens where a text outgrows the model's positions")
-    seed: int = field(0, low=MIN_SEED, high=MAX_SEED, help="seed of the samples")
+    seed: int = field(0, low=MIN_SEED, high=MAX_SEED, help="seed of the samples", group=SAMPLING)
 
     def __post_init__(self) -> None:
         validate_seed(self.seed)
@@ -69,6 +91,8 @@ class GenerationConfig:
             )
         if not self.sample and self.num_candidates > self.beam_size:
             raise BadInput(f"num_candidates must be at most beam_size ({self.beam_size}), got {self.num_candidates}")
+        if self.beam_size % self.groups and not self.sample:
+            raise BadInput(f"beam_size must be a multiple of groups ({self.groups}), got {self.beam_size}")
 
     @property
     def is_random(self) -> bool:
@@ -77,6 +101,8 @@ class GenerationConfig:
 
     def sampler(self) -> Sampler | None:
         """Return the sampler; None for greedy search."""
+        from regard.decoding.sampling import Sampler
+
         return Sampler(self.temperature, self.top_k, self.top_p, self.min_p) if self.is_random else None
 
     def restrictions(self) -> dict[str, int]:
@@ -88,3 +114,39 @@ class GenerationConfig:
         for option in fields(self):
             if option.name in reasons and getattr(self, option.name) != option.default:
                 raise Unsupported(f"{option.name} {reasons[option.name]}; leave it out")
+
+    def refuse_unused(self, given: Collection[str]) -> None:
+        """Raise `BadInput` if an option that was given has no effect beside the others."""
+        if self.sample:
+            unused = dict.fromkeys(("groups", "diversity", "length_penalty"), "is for beam search, not for sampling; ")
+            unused |= {"beam_size": "is for beam search, not for sampling; "} if self.beam_size > 1 else {}
+        else:
+            sampling = "" if type(self).sample else "add `sample`, or "  # a class that samples was given beams
+            unused = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed"), f"is for sampling; {sampling}")
+            unused |= {"diversity": "needs `groups` of beams; "} if self.groups == 1 else {}
+            unused |= {"length_penalty": "needs beam search; "} if self.beam_size == 1 else {}
+        for name, why in unused.items():
+            if name in given:
+                raise BadInput(f"{name} {why}leave it out")
+
+
+@dataclass(frozen=True)
+class ContinuationConfig(GenerationConfig):
+    """Options of a language model: it samples, unless `temperature` is 0 or `beam_size` is above 1."""
+
+    beam_size: int = field(
+        1, low=1, high=256, help="above 1: beam search with so many hypotheses instead of sampling", group=SEARCH
+    )
+    sample: bool = field(True, help="sample tokens; otherwise take the most likely one", group=SAMPLING)
+    max_new_tokens: int = field(200, low=1, help="most tokens of a text")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sample", self.sample and self.beam_size <= 1)
+        super().__post_init__()
+        if self.beam_size == 1:
+            if self.length_penalty != 1:
+                raise BadInput("length_penalty needs beam search; give beam_size=2 or more, or leave it out")
+            return
+        sampling = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        if other := [name for name, default in sampling.items() if getattr(self, name) != default]:
+            raise BadInput(f"{other[0]} does not work with beam search; leave it out, or set beam_size=1")

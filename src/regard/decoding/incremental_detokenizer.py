@@ -23,11 +23,11 @@ FLUSH_TOKENS = 64  # more tokens than this: their text is stored, and only the c
 class IncrementalDetokenizer:
     """Text that follows a prompt, while it is generated."""
 
-    def __init__(self, text: Tokenizer, prompt: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
-        self.text, self.stop = text, [one for one in stop if one]
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
+        self.tokenizer, self.stop = tokenizer, [string for string in stop if string]
         self.ids = list(prompt)  # context (at first the prompt) and the tokens since
-        self.skip = len(text.decode([self.ids])[0]) if self.ids else 0  # characters of the context
-        self.words, self.returned = "", 0  # all text so far; how many of its characters were returned
+        self.skip = len(tokenizer.decode([self.ids])[0]) if self.ids else 0  # characters of the context
+        self.full_text, self.returned = "", 0  # all text so far; how many of its characters were returned
         self.stored = ""  # text of the flushed tokens
         self.stopped = False
 
@@ -36,23 +36,27 @@ class IncrementalDetokenizer:
         if self.stopped:
             return ""
         self.ids.extend(tokens)
-        self.words = self.stored + self.text.decode([self.ids])[0][self.skip :]
-        found = [at for one in self.stop if (at := self.words.find(one, max(0, self.returned - len(one)))) >= 0]
+        self.full_text = self.stored + self.tokenizer.decode([self.ids])[0][self.skip :]
+        found = [
+            index
+            for string in self.stop
+            if (index := self.full_text.find(string, max(0, self.returned - len(string)))) >= 0
+        ]
         if found:
-            self.words, self.stopped = self.words[: min(found)], True
-        certain = len(self.words) if final or self.stopped else self._certain()
-        new = self.words[self.returned : certain]
+            self.full_text, self.stopped = self.full_text[: min(found)], True
+        certain = len(self.full_text) if final or self.stopped else self._certain()
+        new = self.full_text[self.returned : certain]
         self.returned = max(self.returned, certain)
-        if len(self.ids) > FLUSH_TOKENS and not self.words.endswith(REPLACEMENT_CHARACTER):
-            self.stored, self.ids = self.words, self.ids[-CONTEXT_TOKENS:]
-            self.skip = len(self.text.decode([self.ids])[0])
+        if len(self.ids) > FLUSH_TOKENS and not self.full_text.endswith(REPLACEMENT_CHARACTER):
+            self.stored, self.ids = self.full_text, self.ids[-CONTEXT_TOKENS:]
+            self.skip = len(self.tokenizer.decode([self.ids])[0])
         return new
 
     def _certain(self) -> int:
         """Return how many characters stay whatever follows."""
-        sure = self.words.rstrip(REPLACEMENT_CHARACTER)
-        longest = max((len(one) for one in self.stop), default=1) - 1
-        for size in range(min(longest, len(sure)), 0, -1):  # the longest suffix that is a prefix of a stop string
-            if any(one.startswith(sure[-size:]) for one in self.stop):
-                return len(sure) - size
-        return len(sure)
+        complete = self.full_text.rstrip(REPLACEMENT_CHARACTER)
+        longest = max((len(string) for string in self.stop), default=1) - 1
+        for size in range(min(longest, len(complete)), 0, -1):  # the longest suffix that is a prefix of a stop string
+            if any(string.startswith(complete[-size:]) for string in self.stop):
+                return len(complete) - size
+        return len(complete)

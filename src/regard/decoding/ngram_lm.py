@@ -35,23 +35,23 @@ class NGramLM:
             raise BadInput(f"order must be 1 or more, got {order}")
         counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         for row in rows:
-            whole = [*[bos] * (order - 1), *row, eos]
-            for at in range(order - 1, len(whole)):
+            padded = [*[bos] * (order - 1), *row, eos]
+            for i in range(order - 1, len(padded)):
                 for size in range(order):
-                    counts[tuple(whole[at - size : at])][whole[at]] += 1
+                    counts[tuple(padded[i - size : i])][padded[i]] += 1
         if not counts:
             raise BadInput("there are no rows to count n-grams in")
         return cls(dict(counts), order, labels, bos)
 
     def __call__(self, prefix: tuple[int, ...]) -> list[float]:
         """Return the log-probability of every label after a prefix."""
-        whole = (*[self.bos] * (self.order - 1), *prefix)
+        padded = (*[self.bos] * (self.order - 1), *prefix)
         p = [1 / self.labels] * self.labels
         for size in range(self.order):
-            seen = self.counts.get(whole[len(whole) - size :])
-            if seen:
-                kinds, total = len(seen), sum(seen.values())
-                p = [kinds * x / (total + kinds) for x in p]
-                for label, count in seen.items():
-                    p[label] += count / (total + kinds)
+            following = self.counts.get(padded[len(padded) - size :])
+            if following:
+                num_distinct, total = len(following), sum(following.values())
+                p = [num_distinct * x / (total + num_distinct) for x in p]
+                for label, count in following.items():
+                    p[label] += count / (total + num_distinct)
         return [math.log(x) for x in p]

@@ -30,9 +30,15 @@ class OnlineDecoder:
             max_trailing_tokens,
             list(banned_tokens),
         )
-        like = model.end_of_source[None, None]
-        self.encoder_state, self.hidden = model.initial_states(model.config.layers, like), model.initial_states(1, like)
-        self.word, self.has_written = torch.full((1, 1), model.config.bos, device=like.device), like.new_zeros(1, 1, 1)
+        example = model.end_of_source[None, None]
+        self.encoder_state, self.hidden = (
+            model.initial_states(model.config.layers, example),
+            model.initial_states(1, example),
+        )
+        self.token, self.has_written = (
+            torch.full((1, 1), model.config.bos, device=example.device),
+            example.new_zeros(1, 1, 1),
+        )
         self.frames: list[Tensor] = []  # buffered until there are `frame_stack` of them
         self.ended = False
 
@@ -41,7 +47,7 @@ class OnlineDecoder:
         """Read one more token or frame of the source; return the tokens written."""
         if self.ended:
             return []
-        device, stack = self.word.device, self.model.config.frame_stack
+        device, stack = self.token.device, self.model.config.frame_stack
         self.frames.append(torch.as_tensor(x, device=device))
         if len(self.frames) < stack:
             return []
@@ -64,16 +70,16 @@ class OnlineDecoder:
 
     def _step(self, encoder_state: Tensor, forced: bool) -> list[int]:
         model = self.model
-        known, words = model.cells.input_gates(encoder_state), model.embed_target(self.word)
-        self.hidden, writes = model.step_and_decide(known, words, self.has_written, self.hidden)
-        writes = writes | forced
-        self.has_written = writes[..., None].to(words.dtype)
-        if not bool(writes):
+        input_gates, embedded = model.cells.input_gates(encoder_state), model.embed_target(self.token)
+        self.hidden, is_written = model.step_and_decide(input_gates, embedded, self.has_written, self.hidden)
+        is_written = is_written | forced
+        self.has_written = is_written[..., None].to(embedded.dtype)
+        if not bool(is_written):
             return []
         logits = model.head(self.hidden[-1][0])[0, 0]
         if self.banned_tokens:
             logits[self.banned_tokens] = -torch.inf
-        self.word = logits.argmax().view(1, 1)
-        token = int(self.word)
+        self.token = logits.argmax().view(1, 1)
+        token = int(self.token)
         self.ended = token == model.eos
         return [] if self.ended else [token]

@@ -48,10 +48,10 @@ class SampleSearch(SearchLoop):
             super().__init__(
                 model, inputs, max_length, prefix, banned_tokens, num_samples, restrictions, previous_tokens
             )
-        self.penalty, self.how = penalty, (sampling, penalty, restrictions)
+        self.penalty, self.settings = penalty, (sampling, penalty, restrictions)
         self.choose: Callable[[Tensor, Tensor | None], Tensor] = _argmax if sampling is None else sampling  # type: ignore[assignment]
         batch, device = len(self.found), self.limit.device
-        self.words = torch.full((self.last, batch, num_samples), self.eos, device=device)
+        self.token_history = torch.full((self.last, batch, num_samples), self.eos, device=device)
         self.total = torch.zeros(batch, num_samples, device=device)
         self.ended = torch.zeros(batch, num_samples, dtype=torch.bool, device=device)
         self.uniform = (
@@ -68,27 +68,27 @@ class SampleSearch(SearchLoop):
         logits = self.scores()
         p = log_probs(logits)
         if p.shape[1] != self.beam_size:  # the first step: one beam becomes K
-            own = torch.zeros(len(self.done), self.beam_size, dtype=torch.long, device=self.done.device)
-            self.state = self.model.select(self.state, None, own)
+            beams = torch.zeros(len(self.done), self.beam_size, dtype=torch.long, device=self.done.device)
+            self.state = self.model.select(self.state, None, beams)
             p = p.expand(-1, self.beam_size, -1)
         uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
         allowed = p if self.penalty == 1 else apply_repetition_penalty(logits, self._previous(p), self.penalty)
         allowed = self.apply_prefix(self.restrict(allowed))
-        word = self.choose(allowed, uniform)
-        gain = p.gather(-1, word[..., None]).squeeze(-1)
-        over = self.ended | self.done[:, None]  # ended, or at the input's limit
-        word = torch.where(over, self.eos, word)
-        self.total.add_(torch.where(over, 0.0, gain))
-        self.words.index_copy_(0, self.time[None], word[None])
+        token = self.choose(allowed, uniform)
+        gain = p.gather(-1, token[..., None]).squeeze(-1)
+        is_over = self.ended | self.done[:, None]  # ended, or at the input's limit
+        token = torch.where(is_over, self.eos, token)
+        self.total.add_(torch.where(is_over, 0.0, gain))
+        self.token_history.index_copy_(0, self.time[None], token[None])
         if self.previous_tokens is not None:
-            self.previous_tokens.scatter_(-1, word[..., None], True)
-        self.ended.logical_or_(word == self.eos)
-        self.remember(word)
+            self.previous_tokens.scatter_(-1, token[..., None], True)
+        self.ended.logical_or_(token == self.eos)
+        self.remember(token)
         self.time.add_(1)
         self.done.logical_or_(self.ended.all(1) | (self.time >= self.limit))
-        self.tokens = word if self.tokens.shape != word.shape else self.tokens.copy_(word)
+        self.tokens = token if self.tokens.shape != token.shape else self.tokens.copy_(token)
         if self.observer is not None:
-            self.observer.on_sample_step(self, SampledTokens(p, allowed, uniform, word, over))
+            self.observer.on_sample_step(self, SampledTokens(p, allowed, uniform, token, is_over))
 
     def _previous(self, p: Tensor) -> Tensor:
         """Return the table of previous tokens, built at the first step, when the vocabulary size is known."""
@@ -106,17 +106,17 @@ class SampleSearch(SearchLoop):
 
         To be called at every iteration; an output that is over is not reported again.
         """
-        words = self.words[self.reported : self.steps].permute(1, 2, 0).tolist()
+        tokens_by_output = self.token_history[self.reported : self.steps].permute(1, 2, 0).tolist()
         limits, found = self.limit.tolist(), []
-        for row, (origin, outputs) in enumerate(zip(self.origin.tolist(), words, strict=True)):
+        for row, (origin, outputs) in enumerate(zip(self.origin.tolist(), tokens_by_output, strict=True)):
             for sample, new in enumerate(outputs):
                 if (origin, sample) in self.over:
                     continue
                 remaining = limits[row] - self.reported
                 tokens = new[: new.index(self.eos) if self.eos in new else remaining][:remaining]
-                over = self.eos in new[:remaining] or self.steps >= limits[row]
-                found.append((origin, sample, tokens, over))
-                if over:
+                is_over = self.eos in new[:remaining] or self.steps >= limits[row]
+                found.append((origin, sample, tokens, is_over))
+                if is_over:
                     self.over.add((origin, sample))
         self.reported = self.steps
         return found
@@ -124,21 +124,21 @@ class SampleSearch(SearchLoop):
     def end_outputs(self, outputs: Iterable[tuple[int, int]]) -> None:
         """End these outputs (input, sample) here; the tokens already written stay."""
         rows = {origin: row for row, origin in enumerate(self.origin.tolist())}
-        some = [(rows[origin], sample) for origin, sample in outputs if origin in rows]
-        if not some:
+        indices = [(rows[origin], sample) for origin, sample in outputs if origin in rows]
+        if not indices:
             return
         self.over.update(outputs)
         with torch.inference_mode():
-            row, sample = torch.tensor(some, device=self.ended.device).T
+            row, sample = torch.tensor(indices, device=self.ended.device).T
             self.ended[row, sample] = True
             self.done.logical_or_(self.ended.all(1))
 
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def collect(self, rows: Tensor) -> None:
-        words = self.words[:, rows].permute(1, 2, 0).tolist()
+        tokens_by_output = self.token_history[:, rows].permute(1, 2, 0).tolist()
         for row, outputs, totals, limit in zip(
-            rows.tolist(), words, self.total[rows].tolist(), self.limit[rows].tolist(), strict=True
+            rows.tolist(), tokens_by_output, self.total[rows].tolist(), self.limit[rows].tolist(), strict=True
         ):
             for output, total in zip(outputs, totals, strict=True):
                 finished = self.eos in output[:limit]
@@ -148,7 +148,7 @@ class SampleSearch(SearchLoop):
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        self.words, self.total, self.ended = self.words[:, rows], self.total[rows], self.ended[rows]
+        self.token_history, self.total, self.ended = self.token_history[:, rows], self.total[rows], self.ended[rows]
         self.tokens = self.tokens[rows]
         self.uniform = None if self.uniform is None else self.uniform[:, rows]
         self.previous_tokens = None if self.previous_tokens is None else self.previous_tokens[rows]

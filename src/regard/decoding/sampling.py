@@ -23,11 +23,10 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.decoding.seed import validate_seed
 
 NEG_INF = float("-inf")
 MIN_VALUE = 1e-30  # a smaller temperature or top_p would be 0 in float32
-
-MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1  # seeds that torch takes
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,13 @@ class Sampler:
     def filters(self, logits: Float[Tensor, "*B V"]) -> Iterator[tuple[str, Float[Tensor, "*B V"]]]:
         """Yield the name of each filter and the probabilities after it; excluded tokens have probability 0."""
         logits = logits.float() / max(self.temperature, MIN_VALUE)
-        some = 0 < self.top_k < logits.shape[-1]
-        if some:
+        has_top_k = 0 < self.top_k < logits.shape[-1]
+        if has_top_k:
             logits = logits.masked_fill(logits < fast_topk(logits, self.top_k)[0][..., -1:], NEG_INF)
         p = logits.softmax(-1)
         yield "top_k", p
         if self.top_p < 1:
-            best = p.topk(self.top_k if some else p.shape[-1], dim=-1).values
+            best = p.topk(self.top_k if has_top_k else p.shape[-1], dim=-1).values
             # a token is in the nucleus if those before it do not fill it
             outside = best.cumsum(-1) - best >= max(self.top_p, MIN_VALUE)
             p = p.masked_fill(p < best.masked_fill(outside, 1.0).amin(-1, keepdim=True), 0.0)
@@ -79,19 +78,12 @@ class Sampler:
             yield "min_p", p
 
 
-def validate_seed(seed: int) -> int:
-    """Return the seed, or raise if torch does not accept it."""
-    if not hasattr(seed, "__index__") or not MIN_SEED <= seed <= MAX_SEED:
-        raise BadInput(f"the seed must be a whole number of at most 64 bits, got {seed}")
-    return seed
-
-
 def uniform_numbers(seeds: Sequence[int], steps: int, num_samples: int) -> Float[Tensor, "T B K"]:
     """Return uniform numbers in [0, 1), per input from its own seed; none so near to 1 that a product rounds to it."""
-    drawn = [
+    numbers = [
         torch.rand(steps, num_samples, generator=torch.Generator().manual_seed(validate_seed(seed))) for seed in seeds
     ]
-    return torch.stack(drawn, 1).clamp_(max=1 - 2**-23)
+    return torch.stack(numbers, 1).clamp_(max=1 - 2**-23)
 
 
 def apply_repetition_penalty(
@@ -106,14 +98,14 @@ def fast_topk(x: Float[Tensor, "*B V"], n: int) -> tuple[Tensor, Tensor]:
     block = 64
     if x.is_cuda or x.shape[-1] < 4 * n * block:
         return x.topk(n, dim=-1)
-    whole = x.shape[-1] // block * block
-    blocks = x[..., :whole].unflatten(-1, (-1, block))
-    _, which = blocks.amax(-1).topk(n, dim=-1)
-    inside = blocks.gather(-2, which[..., None].expand(*which.shape, block)).flatten(-2)
-    place = (which[..., None] * block + torch.arange(block, device=x.device)).flatten(-2)
-    if whole < x.shape[-1]:
-        inside = torch.cat([inside, x[..., whole:]], -1)
-        rest = torch.arange(whole, x.shape[-1], device=x.device).expand(*x.shape[:-1], -1)
-        place = torch.cat([place, rest], -1)
-    best, at = inside.topk(n, dim=-1)
-    return best, place.gather(-1, at)
+    blocked = x.shape[-1] // block * block
+    blocks = x[..., :blocked].unflatten(-1, (-1, block))
+    _, block_index = blocks.amax(-1).topk(n, dim=-1)
+    values = blocks.gather(-2, block_index[..., None].expand(*block_index.shape, block)).flatten(-2)
+    index = (block_index[..., None] * block + torch.arange(block, device=x.device)).flatten(-2)
+    if blocked < x.shape[-1]:
+        values = torch.cat([values, x[..., blocked:]], -1)
+        rest = torch.arange(blocked, x.shape[-1], device=x.device).expand(*x.shape[:-1], -1)
+        index = torch.cat([index, rest], -1)
+    best, best_index = values.topk(n, dim=-1)
+    return best, index.gather(-1, best_index)

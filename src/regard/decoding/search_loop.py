@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.core.cancellation import check_cancelled
 from regard.core.decodable import Decodable
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Float, Int, Tensor
@@ -54,10 +55,10 @@ class Hypothesis:
 class SearchLoop:
     """A search: `run` it, or iterate over it.
 
-    `how` holds the settings that are Python numbers and so become part of a captured step.
+    `settings` are Python numbers, which become constants of a captured step.
     """
 
-    how: Any = ()
+    settings: Any = ()
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class SearchLoop:
         if batch:
             capacity = -(-(1 + beam_size * self.last) // 16) * 16  # aligned, so that GPU kernels need not pad the mask
             self.tokens, self.state = model.start(*inputs, capacity=capacity)
-        self.history = _history(previous_tokens, self.tokens, self.last, restrictions.no_repeat_ngram_size)
+        self.text_history = _history(previous_tokens, self.tokens, self.last, restrictions.no_repeat_ngram_size)
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until every input is done and return the outputs of each."""
@@ -106,6 +107,7 @@ class SearchLoop:
             self.observer.on_start(self)
         replay: Callable[[], None] | None = None
         for t in range(self.last):
+            check_cancelled()
             with torch.inference_mode():  # not around the yield: the caller is not in inference mode
                 if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
                     replay = replay if self.drop_finished() else None
@@ -147,9 +149,9 @@ class SearchLoop:
         """Set all logits to -inf but the token that the forced prefix demands at this time."""
         if self.forced is None:
             return logits
-        word = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
-        every = torch.arange(logits.shape[-1], device=logits.device)
-        return logits.masked_fill((word >= 0) & (every != word), NEG_INF)
+        forced = self.forced.index_select(1, self.time[None])[:, :, None]  # B 1 1, -1 where free
+        vocabulary = torch.arange(logits.shape[-1], device=logits.device)
+        return logits.masked_fill((forced >= 0) & (vocabulary != forced), NEG_INF)
 
     def restrict(self, scores: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
         """Set the scores of tokens that may not come next to -inf."""
@@ -157,12 +159,12 @@ class SearchLoop:
             every = torch.arange(scores.shape[-1], device=scores.device)
             early = self.time < self.restrictions.min_new_tokens
             scores = scores.masked_fill((every == self.eos) & early, NEG_INF)
-        if self.history is None:
+        if self.text_history is None:
             return scores
         size = self.restrictions.no_repeat_ngram_size
-        end = self.history.shape[-1] - self.last + self.time
-        last = self.history.index_select(-1, end - torch.arange(size - 1, 0, -1, device=scores.device))  # B k n-1
-        ngrams = self.history.unfold(-1, size, 1)  # B k W n
+        end = self.text_history.shape[-1] - self.last + self.time
+        last = self.text_history.index_select(-1, end - torch.arange(size - 1, 0, -1, device=scores.device))  # B k n-1
+        ngrams = self.text_history.unfold(-1, size, 1)  # B k W n
         repeats = (ngrams[..., :-1] == last[..., None, :]).all(-1) & (ngrams >= 0).all(-1)
         ban = torch.where(repeats, NEG_INF, -NEG_INF).to(scores.dtype)
         shape = (*scores.shape[:2], -1)
@@ -170,14 +172,14 @@ class SearchLoop:
 
     def remember(self, words: Tensor, parents: Tensor | None = None) -> None:
         """Append the newest token of every beam to its text, before the time advances."""
-        if self.history is None:
+        if self.text_history is None:
             return
-        text = self.history
+        text = self.text_history
         if parents is not None:
             text = text.gather(1, parents[..., None].expand(-1, -1, text.shape[-1]))
         text = text.expand(*words.shape, -1).clone()
         text.index_copy_(-1, (text.shape[-1] - self.last + self.time)[None], words[..., None])
-        self.history = self.history.copy_(text) if self.history.shape == text.shape else text
+        self.text_history = self.text_history.copy_(text) if self.text_history.shape == text.shape else text
 
     def advance(self) -> None:
         """Take one step; persistent tensors are written in place, so that it can be replayed."""
@@ -191,7 +193,7 @@ class SearchLoop:
         """Keep only these rows of the batch."""
         self.done, self.limit = self.done[rows], self.limit[rows]
         self.forced = None if self.forced is None else self.forced[rows]
-        self.history = None if self.history is None else self.history[rows]
+        self.text_history = None if self.text_history is None else self.text_history[rows]
 
 
 def log_probs(logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
@@ -218,10 +220,10 @@ def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: i
     if prefix is None:
         return None
     if len(prefix) != batch:
-        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; give one for each (it may be empty)")
+        raise RegardError(f"got {len(prefix)} prefixes for {batch} inputs; pass one per input (it may be empty)")
     table = torch.full((batch, last), -1)
-    for row, words in enumerate(prefix):
-        if len(words) > last:
-            raise RegardError(f"a forced prefix has {len(words)} tokens, but max_length is {last}")
-        table[row, : len(words)] = torch.tensor(list(words), dtype=torch.long)
+    for row, tokens in enumerate(prefix):
+        if len(tokens) > last:
+            raise RegardError(f"a forced prefix has {len(tokens)} tokens, but max_length is {last}")
+        table[row, : len(tokens)] = torch.tensor(list(tokens), dtype=torch.long)
     return table.to(device)

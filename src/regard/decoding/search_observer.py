@@ -26,7 +26,7 @@ class BeamCandidates(NamedTuple):
 
     total: Float[Tensor, "B C"]  # log-probability of the whole output
     rank: Float[Tensor, "B C"]  # the total less the diversity cost; candidates are ranked by it
-    word: Int[Tensor, "B C"]
+    token: Int[Tensor, "B C"]
     parent: Int[Tensor, "B C"]  # the beam that each one continues
     kept: Int[Tensor, "B k"]  # indices among the C of the group's new beams, in order
 
@@ -37,7 +37,7 @@ class SampledTokens(NamedTuple):
     p: Float[Tensor, "B K V"]  # log-probabilities of the model
     logits: Float[Tensor, "B K V"]  # after the repetition penalty and the forced prefix
     uniform: Float[Tensor, "B K"] | None  # the random numbers; None: greedy
-    word: Int[Tensor, "B K"]
+    token: Int[Tensor, "B K"]
     over: Bool[Tensor, "B K"]  # the output was over before this step
 
 

@@ -85,12 +85,12 @@ class SearchStep:
 class SearchTree(SearchObserver):
     """A search of one input, as it ran.
 
-    `seen` holds the traces of the watched model; `prompt` is the number of tokens before the first generated one, for a
+    `traces` are those of the watched model; `prompt` is the number of tokens before the first generated one, for a
     model that attends to its own text.
     """
 
-    def __init__(self, seen: Traces | None = None, prompt: int = 0) -> None:
-        self.seen, self.prompt = seen, prompt
+    def __init__(self, traces: Traces | None = None, prompt: int = 0) -> None:
+        self.traces, self.prompt = traces, prompt
         self.nodes = [SearchNode(0, -1, -1, -1, 0.0, 0.0, 0.0, "kept", beam=0)]
         self.steps: list[SearchStep] = []
         self.maps: list[Trace] = []  # of the latest step
@@ -109,49 +109,49 @@ class SearchTree(SearchObserver):
     def ends(self) -> list[SearchNode]:
         """Return the node in which each output ended."""
         ends: list[SearchNode] = []
-        for one in self.found:
-            fate, path = "ended" if one.finished else "kept", tuple(one.tokens)
-            fits = [node for node in self.nodes if node.fate == fate and node.path == path and node not in ends]
-            ends.append(min(fits, key=lambda node: abs(node.total - one.log_probability)))
+        for hypothesis in self.found:
+            fate, path = "ended" if hypothesis.finished else "kept", tuple(hypothesis.tokens)
+            matches = [node for node in self.nodes if node.fate == fate and node.path == path and node not in ends]
+            ends.append(min(matches, key=lambda node: abs(node.total - hypothesis.log_probability)))
         return ends
 
     # -- observer ------------------------------------------------------------------------------------------------------
 
     def on_start(self, search: SearchLoop) -> None:
         if self.search is not None or len(search.found) != 1:
-            raise BadInput("only one search of one input can be recorded: give a single, shorter input")
+            raise BadInput("only one search of one input can be recorded: pass a single, shorter input")
         self.search = search
         self._new_traces()
 
     def on_beam_step(self, search: Any, offered: Sequence[BeamCandidates]) -> None:
         if self.over:  # on a GPU the search notices only later
             return
-        step, before, each = self._next(), self.live, search.beam_size // search.groups
+        step, before, group_size = self._next(), self.live, search.beam_size // search.groups
         self.live = [None] * search.beam_size
         length = len(self.steps) ** search.penalty
-        for group, some in enumerate(offered):
-            total, rank, word, parent, kept = (values[0].tolist() for values in some)
-            places = {place: group * each + slot for slot, place in enumerate(kept)}
-            going = [rank[place] for place in kept if rank[place] > NEG_INF and word[place] != search.eos]
-            for place, beam in enumerate(parent):
-                onto = before[beam]
-                if total[place] == NEG_INF or onto is None:
+        for group, group_candidates in enumerate(offered):
+            total, rank, token, parent, kept = (values[0].tolist() for values in group_candidates)
+            beam_of = {i: group * group_size + slot for slot, i in enumerate(kept)}
+            kept_ranks = [rank[i] for i in kept if rank[i] > NEG_INF and token[i] != search.eos]
+            for i, beam in enumerate(parent):
+                parent_node = before[beam]
+                if total[i] == NEG_INF or parent_node is None:
                     continue
-                node = self._add(step, onto, word[place], total[place], total[place] / length)
-                node.group, node.rank = group, rank[place] if search.groups > 1 else None
-                if word[place] == search.eos and place < each:
+                node = self._add(step, parent_node, token[i], total[i], total[i] / length)
+                node.group, node.rank = group, rank[i] if search.groups > 1 else None
+                if token[i] == search.eos and i < group_size:
                     node.fate = "ended"
                     self._ended[group, node.time, beam] = node
-                elif word[place] == search.eos:
-                    node.why = f"it ends, but as number {place + 1}: only ends among the best {each} count"
-                elif place in places:
-                    node.fate, node.beam = "kept", places[place]
+                elif token[i] == search.eos:
+                    node.why = f"it ends, but as number {i + 1}: only ends among the best {group_size} count"
+                elif i in beam_of:
+                    node.fate, node.beam = "kept", beam_of[i]
                     self.live[node.beam] = node
                 else:
                     what = "log-probability" if node.rank is None else "log-probability less the diversity cost"
-                    node.why = f"{what} {rank[place]:.2f} is below the last of the {each} kept, {min(going):.2f}"
+                    node.why = f"{what} {rank[i]:.2f} is below the last of the {group_size} kept, {min(kept_ranks):.2f}"
         self._record_outputs(step)
-        self._record_lost_beams(step, before, each)
+        self._record_lost_beams(step, before, group_size)
         self._record_end(step)
 
     def on_sample_step(self, search: Any, drawn: SampledTokens) -> None:
@@ -159,32 +159,34 @@ class SearchTree(SearchObserver):
             return
         step, before = self._next(), self.live
         self.live = [None] * search.beam_size
-        sampling: Sampler | None = search.how[0]
+        sampling: Sampler | None = search.settings[0]
         for beam in range(search.beam_size):
-            onto = before[beam if len(before) > 1 else 0]
-            if onto is None or bool(drawn.over[0, beam]):
+            parent_node = before[beam if len(before) > 1 else 0]
+            if parent_node is None or bool(drawn.over[0, beam]):
                 continue
-            p, logits, word = drawn.p[0, beam], drawn.logits[0, beam], int(drawn.word[0, beam])
+            p, logits, chosen = drawn.p[0, beam], drawn.logits[0, beam], int(drawn.token[0, beam])
             shares, cut = _filter_reasons(logits, sampling)
-            others = logits.topk(min(MAX_ALTERNATIVES + 1, len(logits))).indices.tolist()
-            for token in dict.fromkeys([word, *others]):
+            alternatives = logits.topk(min(MAX_ALTERNATIVES + 1, len(logits))).indices.tolist()
+            for token in dict.fromkeys([chosen, *alternatives]):
                 if float(logits[token]) == NEG_INF:  # banned, or another word was forced
                     continue
-                total = onto.total + float(p[token])
-                node = self._add(step, onto, token, total, total / len(self.steps))
+                total = parent_node.total + float(p[token])
+                node = self._add(step, parent_node, token, total, total / len(self.steps))
                 node.beam, node.share = beam, None if shares is None else float(shares[token])
-                if token != word:
+                if token != chosen:
                     node.why = cut.get(token) or (
                         "not the most likely" if sampling is None else "allowed, but not drawn"
                     )
-                elif word == search.eos:
+                elif chosen == search.eos:
                     node.fate = "ended"
                 else:
                     node.fate, self.live[beam] = "kept", node
             if shares is not None and drawn.uniform is not None:
-                begins, many = float(shares[:word].sum()), int((logits > NEG_INF).sum())
-                u, left = float(drawn.uniform[0, beam]), int((shares > 0).sum())
-                step.draws.append(SampleDraw(beam, onto.id, u, begins, begins + float(shares[word]), left, many))
+                begins, num_allowed = float(shares[:chosen].sum()), int((logits > NEG_INF).sum())
+                u, num_left = float(drawn.uniform[0, beam]), int((shares > 0).sum())
+                step.draws.append(
+                    SampleDraw(beam, parent_node.id, u, begins, begins + float(shares[chosen]), num_left, num_allowed)
+                )
         done = [FinishedOutput(node.id, node.score, True) for node in step.nodes if node.fate == "ended"]
         step.outputs = [*(self.steps[-2].outputs if len(self.steps) > 1 else []), *done]
         self._record_end(step)
@@ -197,9 +199,18 @@ class SearchTree(SearchObserver):
         self.steps.append(SearchStep(attention=self._attention()))
         return self.steps[-1]
 
-    def _add(self, step: SearchStep, onto: SearchNode, word: int, total: float, score: float) -> SearchNode:
-        path = onto.path if word == self.search.eos else (*onto.path, word)
-        node = SearchNode(len(self.nodes), onto.id, onto.time + 1, word, total - onto.total, total, score, path=path)
+    def _add(self, step: SearchStep, parent_node: SearchNode, token: int, total: float, score: float) -> SearchNode:
+        path = parent_node.path if token == self.search.eos else (*parent_node.path, token)
+        node = SearchNode(
+            len(self.nodes),
+            parent_node.id,
+            parent_node.time + 1,
+            token,
+            total - parent_node.total,
+            total,
+            score,
+            path=path,
+        )
         self.nodes.append(node)
         step.nodes.append(node)
         return node
@@ -207,8 +218,8 @@ class SearchTree(SearchObserver):
     def _record_outputs(self, step: SearchStep) -> None:
         """Record the best outputs so far from the search's pool, and the reason for those pushed out."""
         pool, ends = self.search.pool[0].tolist(), self.search.pool_end[0].tolist()
-        for group, (keys, places) in enumerate(zip(pool, ends, strict=True)):
-            for key, (time, beam) in zip(keys, places, strict=True):
+        for group, (keys, group_ends) in enumerate(zip(pool, ends, strict=True)):
+            for key, (time, beam) in zip(keys, group_ends, strict=True):
                 if key == NEG_INF:
                     continue
                 finished = key > -UNFINISHED_PENALTY / 2
@@ -216,17 +227,17 @@ class SearchTree(SearchObserver):
                 assert node is not None
                 step.outputs.append(FinishedOutput(node.id, key if finished else key + UNFINISHED_PENALTY, finished))
         step.outputs.sort(key=lambda output: (not output.finished, -output.score))
-        inside = {output.node for output in step.outputs}
+        in_pool = {output.node for output in step.outputs}
         for node in self._ended.values():
-            if node.id not in inside and not node.why:
+            if node.id not in in_pool and not node.why:
                 node.why = f"it ended, but by step {len(self.steps)} enough outputs score better to fill the beam"
 
-    def _record_lost_beams(self, step: SearchStep, before: list[SearchNode | None], each: int) -> None:
+    def _record_lost_beams(self, step: SearchStep, before: list[SearchNode | None], group_size: int) -> None:
         """Mark beams without continuation."""
-        onward = {node.parent for node in step.nodes if node.fate != "pruned"}
+        continued = {node.parent for node in step.nodes if node.fate != "pruned"}
         for node in before:
-            if node is not None and node.id not in onward:
-                node.lost, node.why = len(self.steps) - 1, f"no continuation of it is among the best {each}"
+            if node is not None and node.id not in continued:
+                node.lost, node.why = len(self.steps) - 1, f"no continuation of it is among the best {group_size}"
 
     def _record_end(self, step: SearchStep) -> None:
         """Record whether the search is over, and why."""
@@ -251,9 +262,9 @@ class SearchTree(SearchObserver):
     def _new_traces(self) -> list[Trace]:
         """Return the traces since the last call."""
         traces = []
-        for name in self.seen or ():
-            assert self.seen is not None
-            calls = self.seen.calls(name)
+        for name in self.traces or ():
+            assert self.traces is not None
+            calls = self.traces.calls(name)
             if len(calls) > self._calls.get(name, 0):
                 traces.append(calls[-1])
             self._calls[name] = len(calls)
@@ -266,10 +277,8 @@ class SearchTree(SearchObserver):
         if cross:
             self.maps = cross
             return [trace.weights[0].float().mean(0).tolist() for trace in cross]
-        t, k = (
-            len(self.steps),
-            len(self.live),
-        )  # the first step reads the prompt's last token, later ones one token per beam
+        # the first step reads the prompt's last token, later ones one token per beam
+        t, k = len(self.steps), len(self.live)
         slots = self.prompt + t * k if t else self.prompt
         self.maps = [trace for trace in traces if self._fits(trace) and trace.weights.shape[3] == slots and self.prompt]
         return [self._own_columns(trace.weights[0].float().mean(0), k) for trace in self.maps]
@@ -285,8 +294,8 @@ class SearchTree(SearchObserver):
             while node is not None and node.parent >= 0:
                 slots.insert(0, self.prompt + node.time * k + node.beam)
                 node = self.nodes[node.parent]
-            over = self.live[beam] is None
-            found.append([] if over else rows[beam, [*range(self.prompt), *slots]].tolist())
+            has_ended = self.live[beam] is None
+            found.append([] if has_ended else rows[beam, [*range(self.prompt), *slots]].tolist())
         return found
 
 
@@ -303,11 +312,11 @@ def _filter_reasons(
         "top_p": f"cut by top-p: outside the most likely that make up {sampling.top_p:g}",
         "min_p": f"cut by min-p: less than {sampling.min_p:g} times as likely as the most likely",
     }
-    why: dict[int, str] = {}
+    reason_of: dict[int, str] = {}
     shares = logits
     possible = logits > NEG_INF
     for name, shares in sampling.filters(logits):
-        gone = possible & (shares == 0)
-        why |= dict.fromkeys(gone.nonzero()[:, 0].tolist(), reasons[name])
-        possible = possible & ~gone
-    return shares / shares.sum(), why
+        excluded = possible & (shares == 0)
+        reason_of |= dict.fromkeys(excluded.nonzero()[:, 0].tolist(), reasons[name])
+        possible = possible & ~excluded
+    return shares / shares.sum(), reason_of

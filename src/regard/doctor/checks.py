@@ -58,13 +58,13 @@ def examine(
     target: CheckTarget, only: Iterable[str] | None = None, on_finding: FindingCallback | None = None
 ) -> list[Finding]:
     """Run all checks, or those in `only`; torch's random state is restored."""
-    wanted = list(CHECKS) if only is None else list(only)
-    for name in wanted:
+    names = list(CHECKS) if only is None else list(only)
+    for name in names:
         if name not in CHECKS:
             raise UnknownName(f"no check is called '{name}'; {did_you_mean(name, CHECKS)}")
     found: list[Finding] = []
     with torch.random.fork_rng(devices=[]):
-        for name in wanted:
+        for name in names:
             torch.manual_seed(0)
             found.append(finding(name, lambda name=name: _checked(name, target)))  # type: ignore[misc]
             if on_finding is not None:
@@ -83,18 +83,18 @@ def _checked(name: str, target: CheckTarget) -> str:
 
 def finding(name: str, check: Callable[[], str]) -> Finding:
     """Run a check and return its finding."""
-    began = time.monotonic()
+    start = time.monotonic()
 
-    def made(state: str, message: str, location: str = "") -> Finding:
-        return Finding(name, state, message, location, round(time.monotonic() - began, 3))  # type: ignore[arg-type]
+    def make(state: str, message: str, location: str = "") -> Finding:
+        return Finding(name, state, message, location, round(time.monotonic() - start, 3))  # type: ignore[arg-type]
 
     try:
-        return made("ok", check())
+        return make("ok", check())
     except Failed as failed:
-        return made("failed", failed.message, failed.location)
+        return make("failed", failed.message, failed.location)
     except Skipped as skipped:
-        return made("skipped", str(skipped))
+        return make("skipped", str(skipped))
     except RegardError as error:
-        return made("failed", str(error))
+        return make("failed", str(error))
     except Exception as error:
-        return made("failed", f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        return make("failed", f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]}")

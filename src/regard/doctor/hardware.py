@@ -1,13 +1,13 @@
 """The machine, measured: what works, how fast it is, and what to choose.
 
-    devices     names and memory; per type whether it works, 10⁹ operations a second, and a Transformer block's speed
+    devices     names and memory; per dtype whether it works, GFLOP/s, and the speed of a Transformer block
     attention   which of torch's kernels run
     threads     how many are fastest for small products (decoding) and for large ones (training)
-    compile     a C++ compiler that compiles, Triton
-    disk        megabytes a second, written and flushed, where checkpoints go
-    ranks       whether two processes of this machine can join and add up
+    compile     whether the C++ compiler works, and the version of Triton
+    disk        MB/s, written and flushed, where checkpoints go
+    ranks       whether two processes of this machine can run an all-reduce
 
-Here is what was found, as values and in words; measure.py finds it.
+This file holds the results and prints them; measure.py measures.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from regard.runtime.hardware import MIN_SPEEDUP
 
 @dataclass(frozen=True)
 class Dtype:
-    """A floating type on a device."""
+    """A floating-point dtype on a device."""
 
     name: str
     works: bool
     why: str = ""  # what went wrong
-    setting: str = ""  # with which setting of the environment it works, where it does not without
-    gflops: float = 0.0  # 10⁹ operations a second of the fastest matrix product
-    block: float = 0.0  # how many times as fast as in float32 a Transformer block is trained
+    setting: str = ""  # environment variable that it needs to work
+    gflops: float = 0.0  # GFLOP/s of the fastest matrix product
+    block: float = 0.0  # speed of training a Transformer block, relative to float32
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A way of computing attention."""
+    """An attention kernel."""
 
     name: str
     works: bool
@@ -46,19 +46,19 @@ class Kernel:
 class Device:
     """A CPU or a GPU."""
 
-    name: str  # as torch calls it
+    name: str  # torch's name
     what: str
     memory: int  # bytes
-    count: int = 1  # how many of the kind there are
+    count: int = 1  # number of equal devices
     dtypes: tuple[Dtype, ...] = ()
     kernels: tuple[Kernel, ...] = ()
-    copy: float = 0.0  # 10⁹ bytes a second, read and written counted each
-    upload: float = 0.0  # 10⁹ bytes a second, from the host
+    copy: float = 0.0  # GB/s, reads and writes both counted
+    upload: float = 0.0  # GB/s from the host
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What a number of threads does: 10⁹ operations a second."""
+    """GFLOP/s of small and large products with a number of threads."""
 
     threads: int
     small: float
@@ -82,36 +82,36 @@ class Disk:
 
     folder: str
     free: int = 0  # bytes
-    mbytes: float = 0.0  # 10⁶ bytes a second, written and flushed
-    small: float = 0.0  # milliseconds for a small file, written, flushed and put in place
+    mbytes: float = 0.0  # MB/s, written and flushed
+    small: float = 0.0  # milliseconds to write, flush and rename a small file
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Processes of this machine that could join (gloo)."""
+    """Whether two processes of this machine can form a group (gloo), and its speed."""
 
     joined: int = 0
     seconds: float = 0.0
-    gbytes: float = 0.0  # 10⁹ bytes a second that were added up
+    gbytes: float = 0.0  # GB/s of an all-reduce
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """All that was found, and what follows from it."""
+    """All measurements, and the choices that follow from them."""
 
     system: str
     python: str
     torch: str
-    cores: int  # that this process may use
+    cores: int  # usable by this process
     devices: tuple[Device, ...]
     speeds: tuple[Speed, ...]
     compiler: Compiler
     disk: Disk | None = None  # None: not measured
     ranks: Ranks | None = None
-    seconds: float = 0.0  # that measuring took
-    load: float = 0.0  # how many processes wanted to run in the minute before
+    seconds: float = 0.0  # duration of the measurement
+    load: float = 0.0  # load average before the measurement
 
     @property
     def best(self) -> Device:
@@ -120,26 +120,28 @@ class Machine:
 
     @property
     def dtype(self) -> str:
-        """The type for matrix products on it."""
+        """The dtype for matrix products on the best device."""
         return self.choice[0]
 
     @property
     def choice(self) -> tuple[str, str]:
-        """The type for matrix products on the best device, and why."""
-        kinds = {kind.name: kind for kind in self.best.dtypes}
-        narrow = kinds.get("bfloat16")
-        if narrow is None or not narrow.works:
+        """The dtype for matrix products on the best device, and the reason."""
+        dtypes = {kind.name: kind for kind in self.best.dtypes}
+        bfloat16 = dtypes.get("bfloat16")
+        if bfloat16 is None or not bfloat16.works:
             return "float32", "bfloat16 does not work here"
-        if not narrow.block:
+        if not bfloat16.block:
             return "float32", "bfloat16 was not measured"
-        said = f"a Transformer block is trained {narrow.block:.2g} times as fast in bfloat16"
+        reason = f"a Transformer block is trained {bfloat16.block:.2g} times as fast in bfloat16"
         return (
-            ("bfloat16", said) if narrow.block >= MIN_SPEEDUP else ("float32", f"{said}, which is not worth its digits")
+            ("bfloat16", reason)
+            if bfloat16.block >= MIN_SPEEDUP
+            else ("float32", f"{reason}, too little to give up precision")
         )
 
     @property
     def threads(self) -> tuple[int, int]:
-        """The numbers of threads that are fastest for small products and for large ones; the smaller within a tenth."""
+        """The fastest numbers of threads for small and for large products; the smallest within 10 %."""
         if not self.speeds:
             return 1, 1
         small, large = max(s.small for s in self.speeds), max(s.large for s in self.speeds)
@@ -149,66 +151,66 @@ class Machine:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, with the choice."""
+        """Return the measurements and the choice as JSON values."""
         small, large = self.threads
         chosen = {"device": self.best.name, "dtype": self.choice[0], "why": self.choice[1]}
         return to_dict(self) | {"choice": chosen | {"threads_small": small, "threads_large": large}}
 
 
-# -- in words ----------------------------------------------------------------------------------------------------------
+# -- printing ----------------------------------------------------------------------------------------------------------
 
 
 def lines(found: Machine) -> list[tuple[str, str]]:
-    """What was found as (label, words), a line each."""
+    """Return the measurements as lines (label, text)."""
     cpu = found.devices[0]
     host = f"{cpu.what}, {found.cores} core{'s' * (found.cores > 1)}, {_size(cpu.memory)}, {found.system}"
-    said = [("machine", f"{host}; Python {found.python}, torch {found.torch}")]
+    rows = [("machine", f"{host}; Python {found.python}, torch {found.torch}")]
     if found.load > 0.5 * found.cores:
-        said.append(("busy", f"load {found.load:.1f}: others are at work, and what follows is what they leave"))
+        rows.append(("busy", f"load {found.load:.1f}: other processes are running, so the speeds below are too low"))
     for device in found.devices:
         if device.name != "cpu":
-            many = f"{device.count} × " if device.count > 1 else ""
-            said.append((device.name, f"{many}{device.what}, {_size(device.memory)}"))
+            count = f"{device.count} × " if device.count > 1 else ""
+            rows.append((device.name, f"{count}{device.what}, {_size(device.memory)}"))
         prefix = "" if device.name == "cpu" else f"{device.name.partition(':')[0]} "
-        said += [(f"{prefix}{kind.name}", _kind(kind)) for kind in device.dtypes]
+        rows += [(f"{prefix}{kind.name}", _dtype_line(kind)) for kind in device.dtypes]
         if device.copy:
-            up = f"; from the host {device.upload:,.3g} GB/s" if device.upload else ""
-            said.append((f"{prefix}copy", f"{device.copy:,.3g} GB/s{up}"))
+            upload = f"; from the host {device.upload:,.3g} GB/s" if device.upload else ""
+            rows.append((f"{prefix}copy", f"{device.copy:,.3g} GB/s{upload}"))
         if device.kernels:
-            said.append((f"{prefix}attention", _kernels(device.kernels)))
-    said.append(("threads", _threads(found)))
-    said.append(("compile", _compiler(found)))
+            rows.append((f"{prefix}attention", _kernels_line(device.kernels)))
+    rows.append(("threads", _threads_line(found)))
+    rows.append(("compile", _compiler_line(found)))
     if found.disk is not None:
         d = found.disk
         speed = f"{d.mbytes:,.0f} MB/s written and flushed, {d.small:.2g} ms a small file, {_size(d.free)} free"
-        said.append(("disk", f"{d.folder}: {d.why or speed}"))
+        rows.append(("disk", f"{d.folder}: {d.why or speed}"))
     if found.ranks is not None:
         r = found.ranks
-        fine = f"{r.joined} local processes joined in {r.seconds:.1f} s (gloo) and add up {r.gbytes:.2g} GB/s"
-        said.append(("ranks", f"two local processes could not join: {r.why}" if r.why else fine))
+        summary = f"{r.joined} local processes joined in {r.seconds:.1f} s (gloo) and all-reduce {r.gbytes:.2g} GB/s"
+        rows.append(("ranks", f"two local processes could not join: {r.why}" if r.why else summary))
     small, large = found.threads
     both = f"{large} thread{'s' * (large > 1)}" + (f" ({small} to decode)" if small != large else "")
-    said.append(("choice", f"{found.choice[0]} on {found.best.name} ({found.choice[1]}); {both}"))
-    return said
+    rows.append(("choice", f"{found.choice[0]} on {found.best.name} ({found.choice[1]}); {both}"))
+    return rows
 
 
-def _kind(kind: Dtype) -> str:
+def _dtype_line(kind: Dtype) -> str:
     speed = f"{kind.gflops:,.3g} GFLOP/s" if kind.gflops < 1e4 else f"{kind.gflops / 1e3:,.4g} TFLOP/s"
     if not kind.works:
         cure = f"; works with {kind.setting} set before torch is imported" if kind.setting else ""
         return f"{kind.why}{cure}{f' ({speed})' if kind.gflops else ''}"
     block = f"; a Transformer block is trained {kind.block:.2g} times as fast as in float32" if kind.block else ""
-    only = f"; only with {kind.setting}, as it is set here: without it, it {kind.why}" if kind.setting else ""
+    only = f"; only with {kind.setting}, which is set: without it, it {kind.why}" if kind.setting else ""
     return f"{speed}{block}{only}"
 
 
-def _kernels(kernels: Sequence[Kernel]) -> str:
-    fine = [f"{kernel.name}{' (uncompiled)' * (kernel.name == 'flex')}" for kernel in kernels if kernel.works]
-    bad = [kernel.name for kernel in kernels if not kernel.works]
-    return f"{', '.join(fine) or 'none'} run{'; not here: ' + ', '.join(bad) if bad else ''}"
+def _kernels_line(kernels: Sequence[Kernel]) -> str:
+    working = [f"{kernel.name}{' (uncompiled)' * (kernel.name == 'flex')}" for kernel in kernels if kernel.works]
+    failing = [kernel.name for kernel in kernels if not kernel.works]
+    return f"{', '.join(working) or 'none'} run{'; not here: ' + ', '.join(failing) if failing else ''}"
 
 
-def _threads(found: Machine) -> str:
+def _threads_line(found: Machine) -> str:
     if not found.speeds:
         return "could not be measured"
     counts = "; ".join(f"{s.threads}: {s.small:,.3g} and {s.large:,.3g}" for s in found.speeds)
@@ -217,7 +219,7 @@ def _threads(found: Machine) -> str:
     return f"{found.threads[0]} for small products, {found.threads[1]} for large ones (GFLOP/s with {counts}){note}"
 
 
-def _compiler(found: Machine) -> str:
+def _compiler_line(found: Machine) -> str:
     c = found.compiler
     gpu = found.best.name.startswith("cuda")
     triton = f"Triton {c.triton}" if c.triton else "no Triton" + (", which a GPU needs" if gpu else "")

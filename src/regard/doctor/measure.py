@@ -26,12 +26,14 @@ KERNELS = ("flash", "efficient", "cudnn", "math", "flex")
 
 def load_measured() -> Machine | None:
     """Return the cached measurement, if it is of this machine."""
-    kept = core.read_cache().get("machine")
+    cached = core.read_cache().get("machine")
     try:
-        found = from_dict(Machine, {name: value for name, value in kept.items() if name != "choice"})  # type: ignore[union-attr]
-    except (RegardError, TypeError, AttributeError):  # nothing is kept, or something else
+        found = from_dict(Machine, {name: value for name, value in cached.items() if name != "choice"})  # type: ignore[union-attr]
+    except (RegardError, TypeError, AttributeError):  # nothing cached, or in another format
         return None
-    return found if _gpus() == [device.what for device in found.devices if device.name.startswith("cuda")] else None
+    return (
+        found if _gpu_names() == [device.what for device in found.devices if device.name.startswith("cuda")] else None
+    )
 
 
 def measure(
@@ -44,55 +46,58 @@ def measure(
     on_progress = on_progress or (lambda line: None)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     began, seconds, cores = time.monotonic(), 0.03 if quick else 0.06, usable_cores()
-    kinds = DTYPES[:2] if quick else DTYPES
-    on_progress("the CPU: types, products, threads, attention")
-    words = ["devices", *_words("cpu", kinds, quick), f"threads cpu {cores}"]
-    found = run_probes(words, seconds=seconds)
-    seen = found["devices"].result or {"torch": "?", "devices": []}
+    dtypes = DTYPES[:2] if quick else DTYPES
+    on_progress("CPU: dtypes, matrix products, threads, attention")
+    probes = ["devices", *_probes("cpu", dtypes, quick), f"threads cpu {cores}"]
+    found = run_probes(probes, seconds=seconds)
+    listed = found["devices"].result or {"torch": "?", "devices": []}
     cpu = _device(
-        "cpu", core.cpu_name(), memory(), 1, kinds, found, lambda kind, how: _retry_with_isa(kind, how, quick)
+        "cpu", core.cpu_name(), memory(), 1, dtypes, found, lambda kind, how: _retry_with_isa(kind, how, quick)
     )
     if not quick and ISA_VARIABLE in os.environ:
         cpu = _without_setting(cpu)
-    devices = [cpu, *_accelerators(seen["devices"], kinds, quick, on_progress)]
+    devices = [cpu, *_accelerators(listed["devices"], dtypes, quick, on_progress)]
     speeds = found[f"threads cpu {cores}"].result or {}
-    on_progress("the compiler")
+    on_progress("compiler")
     compiler = find_compiler(quick)
     disk = ranks = None
     if not quick:
-        on_progress("the disk")
+        on_progress("disk")
         disk = disk_speed(folder or Path.cwd())
         on_progress("two processes")
         ranks = join_two_processes()
-    made = Machine(
+    machine = Machine(
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
-        torch=str(seen["torch"]),
+        torch=str(listed["torch"]),
         cores=cores,
         devices=tuple(devices),
-        speeds=tuple(Speed(int(count), one["small"], one["large"]) for count, one in speeds.items()),
+        speeds=tuple(Speed(int(count), result["small"], result["large"]) for count, result in speeds.items()),
         compiler=compiler,
         disk=disk,
         ranks=ranks,
         seconds=round(time.monotonic() - began, 2),
         load=round(load, 2),
     )
-    core.write_cache("machine", made.to_json())
-    probes = {word: {"result": one.result, "why": one.why, "crashed": one.crashed} for word, one in found.items()}
-    core.write_cache("probes", core.read_cache().get("probes", {}) | probes)
-    return made
+    core.write_cache("machine", machine.to_json())
+    cached = {
+        probe: {"result": result.result, "why": result.why, "crashed": result.crashed}
+        for probe, result in found.items()
+    }
+    core.write_cache("probes", core.read_cache().get("probes", {}) | cached)
+    return machine
 
 
-def _words(device: str, kinds: Sequence[str], quick: bool) -> list[str]:
+def _probes(device: str, dtypes: Sequence[str], quick: bool) -> list[str]:
     """Return the probes of a device, the riskiest dtypes last, so that little is lost if one crashes the child."""
-    order = sorted(kinds, key=("float32", "float64", "float16", "bfloat16").index)
+    order = sorted(dtypes, key=("float32", "float64", "float16", "bfloat16").index)
     blocks = [kind for kind in order if kind == "bfloat16" or (kind == "float16" and device != "cpu")]
-    words = [f"{what} {device} {kind}" for kind in order for what in ("works", "peak")]
-    words += [f"block {device} {kind}" for kind in blocks] + [f"copy {device}"]
+    probes = [f"{what} {device} {kind}" for kind in order for what in ("works", "peak")]
+    probes += [f"block {device} {kind}" for kind in blocks] + [f"copy {device}"]
     if device != "cpu":
-        words.append(f"copy {device} host")
+        probes.append(f"copy {device} host")
     kernels = [name for name in KERNELS if device != "cpu" or name not in ("efficient", "cudnn")]
-    return words + ([] if quick else [f"attention {device} {name}" for name in kernels])
+    return probes + ([] if quick else [f"attention {device} {name}" for name in kernels])
 
 
 def _device(
@@ -100,56 +105,60 @@ def _device(
     what: str,
     size: int,
     count: int,
-    kinds: Sequence[str],
+    names: Sequence[str],
     found: dict[str, ProbeResult],
     rescue: Callable[[str, ProbeResult], Dtype],
 ) -> Device:
     """Build a device from the results of its probes."""
     dtypes = []
-    for kind in kinds:
-        how = found[f"works {name} {kind}"]
-        if how.result is None or not core.is_accurate(how.result):
-            dtypes.append(rescue(kind, how))
+    for kind in names:
+        result = found[f"works {name} {kind}"]
+        if result.result is None or not core.is_accurate(result.result):
+            dtypes.append(rescue(kind, result))
             continue
         peak = found[f"peak {name} {kind}"].result or {"gflops": 0.0}
         block = core.speedup(found.get(f"block {name} {kind}", ProbeResult()))
         dtypes.append(Dtype(kind, True, gflops=peak["gflops"], block=block))
     kernels = [
-        Kernel(word.split()[2], one.result is not None, one.why)
-        for word, one in found.items()
-        if word.startswith(f"attention {name} ")
+        Kernel(probe.split()[2], probed.result is not None, probed.why)
+        for probe, probed in found.items()
+        if probe.startswith(f"attention {name} ")
     ]
-    copied, sent = (found.get(word, ProbeResult()).result or {} for word in (f"copy {name}", f"copy {name} host"))
+    copied, sent = (found.get(probe, ProbeResult()).result or {} for probe in (f"copy {name}", f"copy {name} host"))
     return Device(
         name, what, size, count, tuple(dtypes), tuple(kernels), copied.get("gbytes", 0.0), sent.get("gbytes", 0.0)
     )
 
 
-def _retry_with_isa(kind: str, how: ProbeResult, quick: bool) -> Dtype:
+def _retry_with_isa(kind: str, failed: ProbeResult, quick: bool) -> Dtype:
     """Retry a dtype that fails on this CPU under other instruction sets."""
-    why = how.why or f"wrong results (off by {(how.result or {}).get('error', 0):.1g})"
-    if how.crashed:
+    reason = failed.why or f"wrong results (off by {(failed.result or {}).get('error', 0):.1g})"
+    if failed.crashed:
         for isa in ISA_FALLBACKS:
-            words = [f"works cpu {kind}"] if quick else [f"works cpu {kind}", f"peak cpu {kind}"]
-            again = run_probes(words, {ISA_VARIABLE: isa}, seconds=0.03)
-            values = again[words[0]].result
+            probes = [f"works cpu {kind}"] if quick else [f"works cpu {kind}", f"peak cpu {kind}"]
+            results = run_probes(probes, {ISA_VARIABLE: isa}, seconds=0.03)
+            values = results[probes[0]].result
             if values is not None and core.is_accurate(values):
-                peak = again[words[-1]].result or {}
+                peak = results[probes[-1]].result or {}
                 return Dtype(
-                    kind, False, f"ends the process ({why})", f"{ISA_VARIABLE}={isa}", gflops=peak.get("gflops", 0.0)
+                    kind,
+                    False,
+                    f"crashes the process ({reason})",
+                    f"{ISA_VARIABLE}={isa}",
+                    gflops=peak.get("gflops", 0.0),
                 )
-        why = f"ends the process ({why})"
-    return Dtype(kind, False, why)
+        reason = f"crashes the process ({reason})"
+    return Dtype(kind, False, reason)
 
 
 def _without_setting(cpu: Device) -> Device:
     """If the setting is already active, note whether bfloat16 would work without it."""
     bare = run_probes(["works cpu bfloat16"], {ISA_VARIABLE: None})["works cpu bfloat16"]
-    made = f"{ISA_VARIABLE}={os.environ[ISA_VARIABLE]}"
+    setting = f"{ISA_VARIABLE}={os.environ[ISA_VARIABLE]}"
     return replace(
         cpu,
         dtypes=tuple(
-            replace(kind, setting=made, why=f"ends the process ({bare.why})")
+            replace(kind, setting=setting, why=f"crashes the process ({bare.why})")
             if kind.name == "bfloat16" and kind.works and bare.crashed
             else kind
             for kind in cpu.dtypes
@@ -158,25 +167,27 @@ def _without_setting(cpu: Device) -> Device:
 
 
 def _accelerators(
-    seen: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, on_progress: Callable[[str], None]
+    listed: Sequence[dict[str, Any]], kinds: Sequence[str], quick: bool, on_progress: Callable[[str], None]
 ) -> list[Device]:
     """Return one device per kind of accelerator; CUDA devices are measured."""
-    made: list[Device] = []
-    for one in seen:
-        alike = [other for other in seen if other["what"] == one["what"]]
-        if one is not alike[0]:
+    devices: list[Device] = []
+    for device in listed:
+        alike = [same for same in listed if same["what"] == device["what"]]
+        if device is not alike[0]:
             continue
-        if not one["name"].startswith("cuda"):
-            made.append(Device(one["name"], one["what"], one["memory"], len(alike)))
+        if not device["name"].startswith("cuda"):
+            devices.append(Device(device["name"], device["what"], device["memory"], len(alike)))
             continue
-        on_progress(one["what"])
-        found = run_probes(_words(one["name"], kinds, quick), seconds=0.1 if quick else 0.3, timeout=120)
-        words = one["name"], one["what"], one["memory"], len(alike)
-        made.append(_device(*words, kinds, found, lambda kind, how: Dtype(kind, False, how.why or "wrong results")))
-    return made
+        on_progress(device["what"])
+        found = run_probes(_probes(device["name"], kinds, quick), seconds=0.1 if quick else 0.3, timeout=120)
+        description = device["name"], device["what"], device["memory"], len(alike)
+        devices.append(
+            _device(*description, kinds, found, lambda kind, how: Dtype(kind, False, how.why or "wrong results"))
+        )
+    return devices
 
 
-def _gpus() -> list[str]:
+def _gpu_names() -> list[str]:
     """Return the names of the GPUs, without duplicates."""
     import torch
 

@@ -1,4 +1,4 @@
-"""What a doctor says: one line a check, and whether all is well.
+"""The report of the checks: one line per check, and a verdict.
 
 ok        causal       no output depends on a later input
 FAILED    batch        row 1 differs from itself alone by 0.031; first in blocks.0.norm (BatchMean)
@@ -16,12 +16,12 @@ from regard.core.errors import UnknownName, did_you_mean
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     state: Literal["ok", "failed", "skipped"]
-    message: str  # what was found, or why it was not looked for
-    location: str = ""  # the part of the model where it begins, as far as it could be followed
+    message: str  # what was found, or why the check was skipped
+    location: str = ""  # the module where the failure begins, if known
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -31,19 +31,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings on one model, in the order in which they were made."""
+    """All findings on one model, in order."""
 
     subject: str
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; what was skipped does not count."""
+        """Return whether no check failed; skipped ones do not count."""
         return not self.failed
 
     @property
     def failed(self) -> tuple[Finding, ...]:
-        """What failed."""
+        """Return the failed findings."""
         return tuple(finding for finding in self.findings if finding.state == "failed")
 
     def __getitem__(self, check: str) -> Finding:
@@ -60,19 +60,19 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The sum in one line."""
+        """Return the counts in one line."""
         count = {state: sum(f.state == state for f in self.findings) for state in ("ok", "failed", "skipped")}
         names = ", ".join(finding.check for finding in self.failed)
         skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
         return f"{count['failed']} failed ({names}), " * bool(names) + f"{count['ok']} ok{skipped}"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the report as JSON values."""
         return {"subject": self.subject, "ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
 
 
 class Failed(Exception):
-    """Raised by a check that found something: what, and where it begins."""
+    """Raised by a check that fails, with a message and the module where it begins."""
 
     def __init__(self, message: str, location: str = "") -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class Failed(Exception):
 
 
 class Skipped(Exception):
-    """Raised by a check that cannot be made here: why."""
+    """Raised by a check that cannot be run, with the reason."""
 
 
 FindingCallback = Callable[[Finding], None]

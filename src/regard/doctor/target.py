@@ -1,12 +1,12 @@
-"""The model under examination: a copy of it in float64, inputs for it, and how it is called.
+"""The model under test: a float64 copy of it, its inputs, and how it is called.
 
-Equalities are looked at in float64, where what is equal is equal to the last digits and what leaks stands out. Inputs
-are a sequence each: token numbers B N, or vectors B N C; an input may have true lengths, the rest of it is padding.
-How a model is told its lengths is read off the names of its arguments:
+Equality is checked in float64, where rounding is small and leaks stand out. Each input is a sequence: token ids B N or
+vectors B N C; it may have true lengths, and the rest of it is padding. How lengths are passed follows from the names
+of the model's arguments:
 
-    lengths, <input>_lengths                        how many are real
-    attention_mask, <input>_mask                    True (or 1) where they are
-    key_padding_mask, <input>_key_padding_mask      True where they are not, as in PyTorch's own modules
+    lengths, <input>_lengths                        the true lengths
+    attention_mask, <input>_mask                    True (or 1) at valid positions
+    key_padding_mask, <input>_key_padding_mask      True at padding, as in PyTorch's own modules
 """
 
 from __future__ import annotations
@@ -26,65 +26,60 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.doctor.report import Skipped
 
-FLOAT64_TOLERANCE, FLOAT32_TOLERANCE = (
-    1e-9,
-    1e-4,
-)  # how far equal things may be apart, as a share of the largest value: float64, float32
-MAX_PARAMETERS = 400_000_000  # parameters of a model that is copied to float64
+FLOAT64_TOLERANCE, FLOAT32_TOLERANCE = 1e-9, 1e-4  # largest difference of equal values, as a share of the largest value
+MAX_PARAMETERS = 400_000_000  # larger models are not copied to float64
 
 
 @dataclass(frozen=True, eq=False)
 class TargetInputs:
-    """What a model reads, and how it is told."""
+    """The inputs of a model, their lengths, and how to call it."""
 
     inputs: tuple[Tensor, ...] = ()
-    lengths: tuple[Tensor | None, ...] = ()  # of each input; None: it has no padding
+    lengths: tuple[Tensor | None, ...] = ()  # of each input; None: no padding
     names: tuple[str, ...] = ()
-    causal: int | None = None  # the input of which the output may not look ahead; the output is as long as it
-    call: Callable[..., Any] | None = None  # call(model, *inputs, *lengths), where names do not say it
+    causal: int | None = None  # index of the input whose future the output must not see; it is as long as the output
+    call: Callable[..., Any] | None = None  # call(model, *inputs, *lengths), if not by argument names
     by_name: bool = False  # inputs are keyword arguments
-    steps: Callable[..., Tensor] | None = (
-        None  # as `call`, one place after another, where start and step read no tokens
-    )
+    steps: Callable[..., Tensor] | None = None  # like `call`, position by position, if `step` takes no tokens
 
     def row(self, b: int) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
-        """One row by itself, without its padding."""
-        both = list(zip(self.inputs, self.lengths, strict=True))
-        cut = tuple(x[b : b + 1] if own is None else x[b : b + 1, : int(own[b])] for x, own in both)
-        return cut, tuple(None if own is None else own[b : b + 1] for own in self.lengths)
+        """Return row `b` as a batch of one, without its padding."""
+        pairs = list(zip(self.inputs, self.lengths, strict=True))
+        inputs = tuple(x[b : b + 1] if length is None else x[b : b + 1, : int(length[b])] for x, length in pairs)
+        return inputs, tuple(None if length is None else length[b : b + 1] for length in self.lengths)
 
 
 class CheckTarget:
-    """What is examined, and everything that the checks ask of it. The model that was given is left as it is."""
+    """The copy of a model that the checks run, with its outputs; the original is not changed."""
 
-    def __init__(self, model: nn.Module, reads: TargetInputs, ties: Sequence[Sequence[str]] = ()) -> None:
-        self.original, self.reads, self.ties = model, reads, [tuple(group) for group in ties]
+    def __init__(self, model: nn.Module, example: TargetInputs, ties: Sequence[Sequence[str]] = ()) -> None:
+        self.original, self.example, self.ties = model, example, [tuple(group) for group in ties]
         self.is_nondeterministic = False  # two runs differ: equality means nothing
         self.has_nonfinite = False  # some weights are not finite
         self.mutated_input = ""  # the input that the model writes into
         try:
             self.model = copy.deepcopy(model).to("cpu").eval()
         except Exception as error:
-            why = " ".join(str(error).split())[:120]
-            raise BadInput(f"a model is examined in a copy, and this one cannot be copied: {why}") from None
-        self.tolerance = self._widened()
+            reason = " ".join(str(error).split())[:120]
+            raise BadInput(f"the model cannot be copied, and checks run on a copy: {reason}") from None
+        self.tolerance = self._to_float64()
 
-    def _widened(self) -> float:
-        """Make the copy one in float64 if it runs there; how exact equalities then are."""
+    def _to_float64(self) -> float:
+        """Convert the copy to float64 if it runs there; return the tolerance of equality."""
         if sum(p.numel() for p in self.model.parameters()) > MAX_PARAMETERS:
             return FLOAT32_TOLERANCE
-        copied, narrow = copy.deepcopy(self.model).double(), self.reads
-        wide = tuple(x.double() if x.is_floating_point() else x for x in narrow.inputs)
-        own = self.model
-        self.model, self.reads = copied, replace(narrow, inputs=wide)
-        if not narrow.inputs:
+        copied, example = copy.deepcopy(self.model).double(), self.example
+        inputs = tuple(x.double() if x.is_floating_point() else x for x in example.inputs)
+        original_dtype_model = self.model
+        self.model, self.example = copied, replace(example, inputs=inputs)
+        if not example.inputs:
             return FLOAT64_TOLERANCE
         watch = _DtypeWatch()
         try:
             with torch.no_grad(), watch:
                 self.run()
-        except Exception:  # something in it is of a fixed type: its own type will do
-            self.model, self.reads = own, narrow
+        except Exception:  # something in it has a fixed dtype: keep the original one
+            self.model, self.example = original_dtype_model, example
             return FLOAT32_TOLERANCE
         return FLOAT32_TOLERANCE if watch.narrow else FLOAT64_TOLERANCE
 
@@ -96,84 +91,88 @@ class CheckTarget:
         lengths: Sequence[Tensor | None] | None = None,
         model: nn.Module | None = None,
     ) -> Tensor:
-        """The output as one tensor, of the inputs as they are or of others."""
-        r = self.reads
-        inputs, lengths = r.inputs if inputs is None else inputs, r.lengths if lengths is None else lengths
+        """Run the model on its example inputs, or on others, and return the output as one tensor."""
+        example = self.example
+        inputs, lengths = example.inputs if inputs is None else inputs, example.lengths if lengths is None else lengths
         model = self.model if model is None else model
         if not inputs:
-            raise Skipped(f"it is not known what a {type(model).__name__} reads; give inputs=")
-        own = [x.clone() for x in inputs]
-        out = output_tensor(self._called(model, own, lengths))
-        for name, mine, x in zip(r.names, own, inputs, strict=True):
-            if not torch.equal(mine.detach().nan_to_num(), x.detach().nan_to_num()):
+            raise Skipped(f"no example inputs are known for {type(model).__name__}; pass inputs=")
+        copies = [x.clone() for x in inputs]
+        out = output_tensor(self._call(model, copies, lengths))
+        for name, copied, x in zip(example.names, copies, inputs, strict=True):
+            if not torch.equal(copied.detach().nan_to_num(), x.detach().nan_to_num()):
                 self.mutated_input = name
         return out
 
-    def _called(self, model: nn.Module, inputs: Sequence[Tensor], lengths: Sequence[Tensor | None]) -> Any:
-        r = self.reads
-        if r.call is not None:
-            return r.call(model, *inputs, *(own for own in lengths if own is not None))
-        words: dict[str, Any] = {}
-        for name, x, own in zip(r.names, inputs, lengths, strict=True):
-            if own is not None and (word := self.lengths_argument(name)) is not None:
-                words[word] = _as_argument(word, x, own)
-        if r.by_name:
-            return model(**dict(zip(r.names, inputs, strict=True)), **words)
-        return model(*inputs, **words)
+    def _call(self, model: nn.Module, inputs: Sequence[Tensor], lengths: Sequence[Tensor | None]) -> Any:
+        example = self.example
+        if example.call is not None:
+            return example.call(model, *inputs, *(length for length in lengths if length is not None))
+        keywords: dict[str, Any] = {}
+        for name, x, length in zip(example.names, inputs, lengths, strict=True):
+            if length is not None and (argument := self.lengths_argument(name)) is not None:
+                keywords[argument] = _as_argument(argument, x, length)
+        if example.by_name:
+            return model(**dict(zip(example.names, inputs, strict=True)), **keywords)
+        return model(*inputs, **keywords)
 
     def lengths_argument(self, name: str) -> str | None:
-        """The argument through which the model is told the lengths of an input."""
-        takes, r = inspect.signature(self.model.forward).parameters, self.reads
-        alone = sum(own is not None for own in r.lengths) == 1
-        one = name.removesuffix("s")  # frames: frame_lengths
-        own = [f"{name}_lengths", f"{one}_lengths", f"{name}_mask", f"{name}_key_padding_mask"]
-        shared = ["lengths", "attention_mask", "key_padding_mask"] if alone else []
-        return next((word for word in [*own, *shared] if word in takes), None)
+        """Return the argument of `forward` that takes the lengths or mask of an input."""
+        parameters, example = inspect.signature(self.model.forward).parameters, self.example
+        is_only_one = sum(specific is not None for specific in example.lengths) == 1
+        singular = name.removesuffix("s")  # frames: frame_lengths
+        specific = [f"{name}_lengths", f"{singular}_lengths", f"{name}_mask", f"{name}_key_padding_mask"]
+        shared = ["lengths", "attention_mask", "key_padding_mask"] if is_only_one else []
+        return next((argument for argument in [*specific, *shared] if argument in parameters), None)
 
     @cached_property
     def output(self) -> Tensor:
-        """What the model makes of its inputs, without a graph."""
+        """The output for the example inputs, without a graph."""
         with torch.no_grad():
             return self.run()
 
-    # -- where things stand --------------------------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def aligned_input(self) -> int | None:
-        """The input that the output is as long as; None where the output is one thing for a whole row."""
-        if self.reads.causal is not None or self.output.dim() < 3:
-            return self.reads.causal
-        same = [i for i, x in enumerate(self.reads.inputs) if x.dim() > 1 and x.shape[1] == self.output.shape[1]]
-        return same[-1] if same else None
+        """The index of the input as long as the output; None if there is one output per row."""
+        if self.example.causal is not None or self.output.dim() < 3:
+            return self.example.causal
+        candidates = [
+            i for i, x in enumerate(self.example.inputs) if x.dim() > 1 and x.shape[1] == self.output.shape[1]
+        ]
+        return candidates[-1] if candidates else None
 
     @cached_property
     def valid(self) -> Tensor:
-        """B T (B where there is no T): the outputs that stand for something real."""
-        out, at = self.output, self.aligned_input
-        if at is None:
+        """Mask B T of outputs that are not padding (B if there is no T)."""
+        out, index = self.output, self.aligned_input
+        if index is None:
             return torch.ones(out.shape[0], dtype=torch.bool)
-        return self.valid_mask(at)
+        return self.valid_mask(index)
 
-    def valid_mask(self, at: int) -> Tensor:
-        """B N: which places of an input are no padding."""
-        x, own = self.reads.inputs[at], self.reads.lengths[at]
-        if own is None:
+    def valid_mask(self, index: int) -> Tensor:
+        """Return the mask B N of positions of an input that are not padding."""
+        x, lengths = self.example.inputs[index], self.example.lengths[index]
+        if lengths is None:
             return torch.ones(x.shape[:2], dtype=torch.bool)
-        return torch.arange(x.shape[1]) < own[:, None]
+        return torch.arange(x.shape[1]) < lengths[:, None]
 
     @property
     def padded_inputs(self) -> list[int]:
         """The inputs that have padding."""
-        return [i for i, own in enumerate(self.reads.lengths) if own is not None and not bool(self.valid_mask(i).all())]
+        return [
+            i for i, own in enumerate(self.example.lengths) if own is not None and not bool(self.valid_mask(i).all())
+        ]
 
     def difference(self, a: Tensor, b: Tensor) -> float:
-        """How far two things that should be equal are apart; 0 where that is only rounding."""
+        """Return the relative difference of two values that should be equal; 0 within the tolerance."""
         distance = relative_difference(a, b)
         return distance if distance > self.tolerance else 0.0
 
 
 class _DtypeWatch(TorchFunctionMode):
-    """Sees whether a model in float64 computes in a narrower type somewhere inside."""
+    """Detect whether a model in float64 computes in a narrower dtype somewhere."""
 
     narrow = False
 
@@ -185,7 +184,7 @@ class _DtypeWatch(TorchFunctionMode):
 
 
 def relative_difference(a: Tensor, b: Tensor) -> float:
-    """The largest difference of two tensors, as a share of the largest value; infinite where only one is a number."""
+    """Return the largest difference as a share of the largest value; infinite if only one is finite."""
     if a.shape != b.shape:
         return float("inf")
     if not a.numel():
@@ -193,12 +192,12 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
     a, b = a.detach().double(), b.detach().double()
     if bool((a.isfinite() != b.isfinite()).any()):
         return float("inf")
-    most = max(float(a.nan_to_num(0, 0, 0).abs().max()), 1e-30)
-    return float((a - b).nan_to_num(0, 0, 0).abs().max()) / most
+    largest = max(float(a.nan_to_num(0, 0, 0).abs().max()), 1e-30)
+    return float((a - b).nan_to_num(0, 0, 0).abs().max()) / largest
 
 
 def output_tensor(out: Any) -> Tensor:
-    """The one tensor that an output is, or its logits, or the first of several."""
+    """Return the output tensor: itself, its logits, or the first floating-point one of several."""
     if isinstance(out, Tensor):
         return out
     for name in ("logits", "last_hidden_state"):
@@ -209,20 +208,20 @@ def output_tensor(out: Any) -> Tensor:
     for part in parts:
         if isinstance(part, Tensor) and part.is_floating_point():
             return part
-    raise BadInput(f"the model gives a {type(out).__name__}; give call= that makes one tensor of it")
+    raise BadInput(f"the model returns a {type(out).__name__}; pass call= that returns one tensor")
 
 
-def _as_argument(word: str, x: Tensor, own: Tensor) -> Tensor:
-    """Lengths in the form that an argument wants."""
-    if word.endswith("lengths"):
-        return own
-    there = torch.arange(x.shape[1], device=x.device) < own[:, None]
-    if word.endswith("key_padding_mask"):
-        return ~there
-    return there.long() if word == "attention_mask" else there
+def _as_argument(argument: str, x: Tensor, lengths: Tensor) -> Tensor:
+    """Return lengths, or the mask that this argument expects."""
+    if argument.endswith("lengths"):
+        return lengths
+    valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+    if argument.endswith("key_padding_mask"):
+        return ~valid
+    return valid.long() if argument == "attention_mask" else valid
 
 
-# -- reading what a user gives -----------------------------------------------------------------------------------------
+# -- arguments of check() ----------------------------------------------------------------------------------------------
 
 
 def parse_inputs(
@@ -232,53 +231,61 @@ def parse_inputs(
     causal: bool | int | str | None,
     call: Callable[..., Any] | None,
 ) -> TargetInputs:
-    """What a model reads, from what a user says; what does not fit together is one line of `BadInput`."""
-    named = isinstance(inputs, Mapping)
-    one = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs.values() if isinstance(inputs, Mapping) else inputs)
-    for x in one:
+    """Check the arguments of `check` and return them as `TargetInputs`; raise `BadInput` if they do not fit."""
+    by_name = isinstance(inputs, Mapping)
+    tensors = (
+        (inputs,) if isinstance(inputs, Tensor) else tuple(inputs.values() if isinstance(inputs, Mapping) else inputs)
+    )
+    for x in tensors:
         if not isinstance(x, Tensor) or not x.dim():
-            raise BadInput(f"an input is a {type(x).__name__}; give tensors whose first dimension is the batch")
-    if len({x.shape[0] for x in one}) != 1:
-        raise BadInput(f"the inputs have {[x.shape[0] for x in one]} rows; every input is a batch of the same rows")
-    names = tuple(inputs) if isinstance(inputs, Mapping) else _positional(model, len(one))
-    sizes = _input_lengths(lengths, names, one)
-    for name, x, own in zip(names, one, sizes, strict=True):
-        if own is None:
+            raise BadInput(f"an input is a {type(x).__name__}; expected tensors whose first dimension is the batch")
+    if len({x.shape[0] for x in tensors}) != 1:
+        raise BadInput(
+            f"the inputs have {[x.shape[0] for x in tensors]} rows; all inputs must have the same batch size"
+        )
+    names = tuple(inputs) if isinstance(inputs, Mapping) else _positional(model, len(tensors))
+    sizes = _input_lengths(lengths, names, tensors)
+    for name, x, length in zip(names, tensors, sizes, strict=True):
+        if length is None:
             continue
-        if x.dim() < 2 or own.shape != (x.shape[0],):
-            raise BadInput(f"the lengths of '{name}' are of shape {tuple(own.shape)}; {x.shape[0]} numbers are wanted")
-        if int(own.min()) < 1 or int(own.max()) > x.shape[1]:
-            raise BadInput(f"the lengths of '{name}' are {own.tolist()}; each must be from 1 to {x.shape[1]}")
-    at = _causal_index(causal, names)
-    return TargetInputs(tuple(x.detach().cpu().clone() for x in one), sizes, names, at, call, named)
+        if x.dim() < 2 or length.shape != (x.shape[0],):
+            raise BadInput(
+                f"the lengths of '{name}' have shape {tuple(length.shape)}; expected {x.shape[0]} numbers, one per row"
+            )
+        if int(length.min()) < 1 or int(length.max()) > x.shape[1]:
+            raise BadInput(f"the lengths of '{name}' are {length.tolist()}; each must be from 1 to {x.shape[1]}")
+    causal_index = _causal_index(causal, names)
+    return TargetInputs(tuple(x.detach().cpu().clone() for x in tensors), sizes, names, causal_index, call, by_name)
 
 
 def _positional(model: nn.Module, count: int) -> tuple[str, ...]:
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind in kinds]
+    names = [name for name, parameter in inspect.signature(model.forward).parameters.items() if parameter.kind in kinds]
     return tuple([*names, *(f"input {i}" for i in range(len(names), count))][:count])
 
 
 def _input_lengths(lengths: Any, names: Sequence[str], inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """The lengths of each input; one tensor (or list of numbers) is those of the first."""
+    """Return the lengths of each input; one tensor (or list of numbers) belongs to the first."""
     if lengths is None:
         return tuple(None for _ in inputs)
     if isinstance(lengths, Mapping):
         for name in lengths:
             if name not in names:
-                raise BadInput(f"there are lengths of '{name}', but the inputs are {', '.join(names)}")
+                raise BadInput(f"lengths are given for '{name}', but the inputs are {', '.join(names)}")
         found = [lengths.get(name) for name in names]
     elif isinstance(lengths, Tensor) or all(isinstance(n, int) for n in lengths):
         found = [lengths, *(None for _ in names[1:])]
     else:
         found = list(lengths)
     if len(found) != len(inputs):
-        raise BadInput(f"{len(found)} lengths for {len(inputs)} inputs; give one tensor, or one (or None) for each")
-    return tuple(None if own is None else torch.as_tensor(own).cpu() for own in found)
+        raise BadInput(
+            f"{len(found)} lengths for {len(inputs)} inputs; pass one tensor, or one (or None) for each input"
+        )
+    return tuple(None if length is None else torch.as_tensor(length).cpu() for length in found)
 
 
 def _causal_index(causal: bool | int | str | None, names: Sequence[str]) -> int | None:
-    """The input that `causal` means: True is the last."""
+    """Return the index of the input that `causal` names; True is the last."""
     if causal is None or isinstance(causal, bool):
         return len(names) - 1 if causal else None
     if isinstance(causal, int):

@@ -1,4 +1,4 @@
-"""Checks of the weights: are they numbers, are tied ones tied, does each one learn, do they bear a narrower type?"""
+"""Checks of the weights: finite, tied, trained by a gradient, usable in bfloat16 and float16."""
 
 from __future__ import annotations
 
@@ -18,61 +18,65 @@ from regard.doctor.report import Failed, Skipped
 from regard.doctor.target import CheckTarget
 from regard.runtime import hardware
 
-DTYPE_TOLERANCE = {"bfloat16": 0.1, "float16": 0.02}  # how far outputs in a type may be off, as a share of their spread
-SLOW = 2e10  # multiply-adds in float16 that a CPU is not asked for
+DTYPE_TOLERANCE = {"bfloat16": 0.1, "float16": 0.02}  # largest error of outputs, as a share of their standard deviation
+SLOW = 2e10  # multiply-adds above which float16 on a CPU takes minutes
 
 
-def finite(p: CheckTarget) -> str:
-    """Every weight is a number."""
-    bad = list[str]()
-    for name, weight in p.original.named_parameters():
+def finite(target: CheckTarget) -> str:
+    """Check that every weight is finite."""
+    nonfinite = list[str]()
+    for name, weight in target.original.named_parameters():
         if count := int((~weight.detach().isfinite()).sum()):
-            bad.append(f"{name} ({count:,} of {weight.numel():,})")
-    for name, buffer in p.original.named_buffers():
-        if buffer.is_floating_point() and (count := int(buffer.isnan().sum())):  # -inf is what masks are made of
-            bad.append(f"{name} ({count:,} of {buffer.numel():,}, a buffer)")
-    if bad:
-        p.has_nonfinite = True
-        raise Failed(f"not finite: {join_names(bad)}", bad[0].partition(" ")[0])
-    return f"{sum(weight.numel() for weight in p.original.parameters()):,} parameters, all finite"
+            nonfinite.append(f"{name} ({count:,} of {weight.numel():,})")
+    for name, buffer in target.original.named_buffers():
+        if buffer.is_floating_point() and (count := int(buffer.isnan().sum())):  # masks contain -inf
+            nonfinite.append(f"{name} ({count:,} of {buffer.numel():,}, a buffer)")
+    if nonfinite:
+        target.has_nonfinite = True
+        raise Failed(f"not finite: {join_names(nonfinite)}", nonfinite[0].partition(" ")[0])
+    return f"{sum(weight.numel() for weight in target.original.parameters()):,} parameters, all finite"
 
 
-def tied(p: CheckTarget) -> str:
-    """Weights that should be one tensor are one."""
-    own = dict(p.original.named_parameters(remove_duplicate=False))
-    groups = p.ties or _built(p.original) or _shared(p.original)
+def tied(target: CheckTarget) -> str:
+    """Check that tied weights are one tensor."""
+    parameters = dict(target.original.named_parameters(remove_duplicate=False))
+    groups = target.ties or _tied_by_config(target.original) or _shared_parameters(target.original)
     for group in groups:
-        if missing := [name for name in group if name not in own]:
-            raise BadInput(f"tied: the model has no parameter '{missing[0]}'; {did_you_mean(missing[0], own)}")
-        if apart := [name for name in group[1:] if own[name] is not own[group[0]]]:
-            same = own[apart[0]].shape == own[group[0]].shape and torch.equal(own[apart[0]], own[group[0]])
-            how = "equal still, and will part with the first update" if same else "with other numbers"
-            raise Failed(f"{apart[0]} should be {group[0]} itself and is a tensor of its own, {how}", apart[0])
+        if missing := [name for name in group if name not in parameters]:
+            raise BadInput(f"tied: the model has no parameter '{missing[0]}'; {did_you_mean(missing[0], parameters)}")
+        if separate := [name for name in group[1:] if parameters[name] is not parameters[group[0]]]:
+            is_equal = parameters[separate[0]].shape == parameters[group[0]].shape and torch.equal(
+                parameters[separate[0]], parameters[group[0]]
+            )
+            detail = "equal now, different after the first update" if is_equal else "with other values"
+            raise Failed(
+                f"{separate[0]} should be the same tensor as {group[0]} but is a separate one, {detail}", separate[0]
+            )
     if groups:
         return "; ".join(" = ".join(group) for group in groups)
-    if (copied := _copied(p.original)) is not None:
-        raise Failed(f"{copied[1]} is a copy of {copied[0]}: equal, but not one tensor (tied once?)", copied[1])
+    if (copied := _find_copy(target.original)) is not None:
+        raise Failed(f"{copied[1]} is a copy of {copied[0]}: equal, but not one tensor (was it tied?)", copied[1])
     return "no weights are shared, and no head is a copy of an embedding"
 
 
-def _built(model: nn.Module) -> list[tuple[str, ...]]:
-    """The groups of names that are one tensor when a model of ours is built from its Config."""
+def _tied_by_config(model: nn.Module) -> list[tuple[str, ...]]:
+    """Return the names that share a tensor when a model of this library is built from its Config."""
     if model_family(model) is None or not hasattr(model, "config"):
         return []
     with torch.device("meta"), skip_init():
-        return _shared(type(model)(model.config))
+        return _shared_parameters(type(model)(model.config))
 
 
-def _shared(model: nn.Module) -> list[tuple[str, ...]]:
-    """The groups of names that are one tensor in a model."""
+def _shared_parameters(model: nn.Module) -> list[tuple[str, ...]]:
+    """Return the groups of names that share a tensor."""
     groups: dict[int, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(weight), []).append(name)
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def _copied(model: nn.Module) -> tuple[str, str] | None:
-    """An embedding and a linear map that hold the same numbers twice."""
+def _find_copy(model: nn.Module) -> tuple[str, str] | None:
+    """Return the names of an embedding and a linear layer with equal but separate weights."""
     tables = [(f"{name}.weight", m.weight) for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
     heads = [(f"{name}.weight", m.weight) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
     for table, a in tables:
@@ -82,41 +86,46 @@ def _copied(model: nn.Module) -> tuple[str, str] | None:
     return None
 
 
-def learns(p: CheckTarget) -> str:
-    """Every parameter gets a gradient."""
-    model = copy.deepcopy(p.model)
+def learns(target: CheckTarget) -> str:
+    """Check that every parameter gets a gradient."""
+    model = copy.deepcopy(target.model)
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     frozen = sum(not weight.requires_grad for weight in model.parameters())
     if not named:
-        raise Skipped("no parameter wants a gradient")
-    grads = _gradients(p, model, named)
-    if wrong := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
-        raise Failed(f"the gradient is not finite in {join_names(wrong)}", wrong[0])
+        raise Skipped("no parameter requires a gradient")
+    grads = _gradients(target, model, named)
+    if nonfinite := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
+        raise Failed(f"the gradient is not finite in {join_names(nonfinite)}", nonfinite[0])
     choosers = tuple(f"{path}." for path, part in model.named_modules() if isinstance(part, ForcedChoices))
-    chosen = [name for name in grads if name.startswith(choosers)]  # drawn choices: a task teaches them (REINFORCE)
-    dead = [name for name in _without_gradient(grads) if name not in chosen]
-    behind = []
-    closed = [name for name, weight in named.items() if name not in dead and not bool(weight.any())]
-    if dead and closed:
-        with torch.no_grad():  # a branch may begin at nothing, its last scale at 0: what learns first is that scale
-            for name in closed:
+    hard_choices = [
+        name for name in grads if name.startswith(choosers)
+    ]  # sampled choices are trained by the task (REINFORCE)
+    without_gradient = [name for name in _without_gradient(grads) if name not in hard_choices]
+    learn_later = []
+    zeros = [name for name, weight in named.items() if name not in without_gradient and not bool(weight.any())]
+    if without_gradient and zeros:
+        with torch.no_grad():  # a branch scaled by 0 at the start: the scale learns first, then the branch
+            for name in zeros:
                 named[name].normal_(std=0.1)
-        still = _without_gradient(_gradients(p, model, named))
-        behind, dead = [name for name in dead if name not in still], [name for name in dead if name in still]
-    if dead:
-        raise Failed(f"no gradient reaches {join_names(dead)}")
-    notes = [f"{len(behind)} of them once what is still 0 has moved"] * bool(behind)
-    notes += [f"{frozen} more are frozen"] * bool(frozen) + [f"{join_names(chosen)}: choices, for the task"] * bool(
-        chosen
+        remaining = _without_gradient(_gradients(target, model, named))
+        learn_later, without_gradient = (
+            [name for name in without_gradient if name not in remaining],
+            [name for name in without_gradient if name in remaining],
+        )
+    if without_gradient:
+        raise Failed(f"no gradient reaches {join_names(without_gradient)}")
+    notes = [f"{len(learn_later)} of them once weights that start at 0 have changed"] * bool(learn_later)
+    notes += [f"{frozen} more are frozen"] * bool(frozen) + [f"{join_names(hard_choices)}: trained by the task"] * bool(
+        hard_choices
     )
     note = f" ({'; '.join(notes)})" if notes else ""
-    return f"a gradient reaches all {len(named) - len(chosen)} parameter tensors{note}"
+    return f"a gradient reaches all {len(named) - len(hard_choices)} parameter tensors{note}"
 
 
-def _gradients(p: CheckTarget, model: nn.Module, named: dict[str, nn.Parameter]) -> dict[str, Tensor | None]:
+def _gradients(target: CheckTarget, model: nn.Module, named: dict[str, nn.Parameter]) -> dict[str, Tensor | None]:
     model.zero_grad()
     with torch.enable_grad():
-        random_projection(p.run(model=model), p.valid).backward()
+        random_projection(target.run(model=model), target.valid).backward()
     return {name: weight.grad for name, weight in named.items()}
 
 
@@ -125,48 +134,57 @@ def _without_gradient(grads: dict[str, Tensor | None]) -> list[str]:
 
 
 def low_precision(dtype: str) -> Callable[[CheckTarget], str]:
-    """The check of a narrower type: with all weights in it, and with its products only (autocast)."""
+    """Return the check of a dtype: with all weights in it, and with autocast."""
 
-    def check(p: CheckTarget) -> str:
-        if dtype == "float16" and sum(weight.numel() for weight in p.model.parameters()) * p.valid.numel() > SLOW:
+    def check(target: CheckTarget) -> str:
+        if (
+            dtype == "float16"
+            and sum(weight.numel() for weight in target.model.parameters()) * target.valid.numel() > SLOW
+        ):
             raise Skipped("a CPU would need minutes for this model in float16")
         if not hardware.supports_dtype(dtype):
-            why = hardware.cached_probe(f"works cpu {dtype}").why or "wrong results"
-            raise Skipped(f"{dtype} does not work on this CPU: {why} (regard doctor says more)")
-        off = {how: apart for how in ("weights", "autocast") if (apart := _off(p, dtype, how)) is not None}
-        if not off:
-            raise Skipped(f"torch lacks what this model needs in {dtype} on a CPU")
-        said = " and ".join(f"{apart:.1%} with {how} in {dtype}" for how, apart in off.items())
-        if max(off.values()) > DTYPE_TOLERANCE[dtype]:
-            raise Failed(f"outputs are off by {said} (of their spread; at most {DTYPE_TOLERANCE[dtype]:.0%} is usual)")
-        return f"outputs are off by {said} (of their spread)"
+            reason = hardware.cached_probe(f"works cpu {dtype}").why or "wrong results"
+            raise Skipped(f"{dtype} does not work on this CPU: {reason} (see `regard doctor`)")
+        errors = {
+            mode: error
+            for mode in ("weights", "autocast")
+            if (error := _low_precision_error(target, dtype, mode)) is not None
+        }
+        if not errors:
+            raise Skipped(f"torch lacks CPU kernels that this model needs in {dtype}")
+        summary = " and ".join(f"{error:.1%} with {mode} in {dtype}" for mode, error in errors.items())
+        if max(errors.values()) > DTYPE_TOLERANCE[dtype]:
+            raise Failed(
+                f"outputs are off by {summary} (of their standard deviation; at most {DTYPE_TOLERANCE[dtype]:.0%})"
+            )
+        return f"outputs are off by {summary} (of their standard deviation)"
 
     return check
 
 
-def _off(p: CheckTarget, dtype: str, how: str) -> float | None:
-    """How far the outputs in a type are off, as a share of their spread; None where torch lacks a kernel for it."""
-    kind = getattr(torch, dtype)
-    wide = copy.deepcopy(p.model).float()
-    model = copy.deepcopy(wide).to(kind) if how == "weights" else wide
-    inputs = [x.float() if x.is_floating_point() else x for x in p.reads.inputs]
-    own = [x.to(kind) if x.is_floating_point() and how == "weights" else x for x in inputs]
+def _low_precision_error(target: CheckTarget, dtype: str, mode: str) -> float | None:
+    """Return the error of the outputs as a share of their standard deviation; None if torch lacks a kernel."""
+    torch_dtype = getattr(torch, dtype)
+    float32_model = copy.deepcopy(target.model).float()
+    model = copy.deepcopy(float32_model).to(torch_dtype) if mode == "weights" else float32_model
+    inputs = [x.float() if x.is_floating_point() else x for x in target.example.inputs]
+    cast_inputs = [x.to(torch_dtype) if x.is_floating_point() and mode == "weights" else x for x in inputs]
     try:
         with torch.no_grad():
-            wanted = p.run(inputs, model=wide)[p.valid].double()
-            with torch.autocast("cpu", dtype=kind, enabled=how == "autocast"), record_modules(model) as parts:
-                got = p.run(own, model=model)[p.valid].double()
+            expected = target.run(inputs, model=float32_model)[target.valid].double()
+            with torch.autocast("cpu", dtype=torch_dtype, enabled=mode == "autocast"), record_modules(model) as parts:
+                actual = target.run(cast_inputs, model=model)[target.valid].double()
     except (RuntimeError, NotImplementedError) as error:
         if "not implemented" in str(error):
             return None
         raise
-    if not bool(got.isfinite().all()):
-        where = first_bad_module(parts, lambda x: not bool(x.isfinite().all()), model)
-        raise Failed(f"outputs are not finite with {how} in {dtype}", where)
-    return float((got - wanted).square().mean().sqrt()) / max(float(wanted.std()), 1e-30)
+    if not bool(actual.isfinite().all()):
+        location = first_bad_module(parts, lambda x: not bool(x.isfinite().all()), model)
+        raise Failed(f"outputs are not finite with {mode} in {dtype}", location)
+    return float((actual - expected).square().mean().sqrt()) / max(float(expected.std()), 1e-30)
 
 
-def join_names(names: Sequence[str], most: int = 4) -> str:
-    """The first few of many names."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+def join_names(names: Sequence[str], limit: int = 4) -> str:
+    """Join the first few names."""
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest

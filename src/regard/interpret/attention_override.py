@@ -4,7 +4,7 @@
     o_h = w'_h v_h       changed heads: w' is made here, from the same mask
 
 A query knows its place from where it stands: at the end of the keys. While several beams are written side by side the
-slots of the cache are not places; there a beam's ancestors are counted. In cross-attention the place is that of the
+slots of the cache are not positions; there a beam's ancestors are counted. In cross-attention the place is that of the
 decoder's own self-attention just before (`QueryPositions`).
 """
 
@@ -68,14 +68,14 @@ def group_heads(name: str, wanted: Sequence[InterventionLike], heads: int) -> di
     return groups
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
+# -- positions ---------------------------------------------------------------------------------------------------------
 
 
 class QueryPositions:
     """Where the queries of the latest self-attention stood: what a cross-attention after it cannot know by itself."""
 
     def __init__(self) -> None:
-        self.places: Int[Tensor, "#B N"] | None = None
+        self.positions: Int[Tensor, "#B N"] | None = None
 
     def watch(self, modules: Mapping[str, nn.Module], undo: ExitStack) -> None:
         """Follow every self-attention of a model."""
@@ -85,34 +85,34 @@ class QueryPositions:
 
                 def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                     q, k, mask = args[0], args[1], args[3] if len(args) > 3 else kwargs.get("mask")
-                    self.places = query_key_positions(q.shape[0], q.shape[2], k.shape[2], mask, q.device)[0]
+                    self.positions = query_key_positions(q.shape[0], q.shape[2], k.shape[2], mask, q.device)[0]
 
                 undo.callback(module.register_forward_pre_hook(look, with_kwargs=True).remove)
 
     def of(self, batch: int, n: int, device: torch.device) -> Int[Tensor, "#B N"]:
-        """The places of so many queries of a cross-attention."""
-        if self.places is not None and self.places.shape[1] == n and self.places.shape[0] in (1, batch):
-            return self.places
+        """The positions of so many queries of a cross-attention."""
+        if self.positions is not None and self.positions.shape[1] == n and self.positions.shape[0] in (1, batch):
+            return self.positions
         return torch.arange(n, device=device)[None]
 
 
 def query_key_positions(
     batch: int, n: int, m: int, mask: Mask | None, device: torch.device
 ) -> tuple[Int[Tensor, "#B N"], Int[Tensor, "#B #N M"]]:
-    """The places of queries and keys in self-attention; those of a beam's keys are counted along its ancestors."""
+    """The positions of queries and keys in self-attention; those of a beam's keys are counted along its ancestors."""
     if isinstance(mask, DenseMask):
         allowed = mask.dense(batch, n, m, device)[:, 0]
         return allowed.sum(-1) - 1, allowed.cumsum(-1) - 1
     if isinstance(mask, DocumentMask):
-        places = mask.positions()
-        return places[None, m - n :], places[None, None]
+        positions = mask.positions()
+        return positions[None, m - n :], positions[None, None]
     return torch.arange(m - n, m, device=device)[None], torch.arange(m, device=device)[None, None]
 
 
 def pair_mask(
     pairs: Sequence[tuple[int | None, int]], queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B #N M"]
 ) -> Bool[Tensor, "#B N M"]:
-    """Where the drawn pairs are, between queries and keys that stand at these places."""
+    """Where the drawn pairs are, between queries and keys that stand at these positions."""
     at, to = queries[:, :, None], keys
     found = torch.zeros(torch.broadcast_shapes(at.shape, to.shape), dtype=torch.bool, device=keys.device)
     by_query: dict[int | None, list[int]] = {}
@@ -291,8 +291,8 @@ class AlignerOverride:
         query, keys, mask, (weights, state) = given["query"], given["keys"], given.get("mask"), output
         now, self.time, self.ran = self.time, self.time + 1, True
         if self.plan.pairs:
-            places = torch.arange(keys.shape[1], device=keys.device)[None, None]
-            free = ~pair_mask(self.plan.pairs, torch.full((1, 1), now, device=keys.device), places)[:, 0]
+            positions = torch.arange(keys.shape[1], device=keys.device)[None, None]
+            free = ~pair_mask(self.plan.pairs, torch.full((1, 1), now, device=keys.device), positions)[:, 0]
             mask = free.expand(keys.shape[:2]) if mask is None else mask & free
             weights, state = module.weights(query, keys, mask, given.get("state"))
         if self.plan.do == "off":

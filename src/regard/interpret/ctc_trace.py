@@ -84,7 +84,7 @@ def _steps(told: CTCSearchRecorder, names: Sequence[str], frames: int) -> list[d
         blank = label >= len(names)
         so_far = [*so_far, names[label]] if written else so_far
         why = "written" if written else "a blank" if blank else "a repetition"
-        steps.append({"label": "-" if blank else names[label], "why": why, "text": so_far})
+        steps.append({"label": "-" if blank else names[label], "reason": why, "text": so_far})
     return steps
 
 

@@ -1,7 +1,7 @@
 """One input that a model has read, kept to be asked about: which tokens there are and where, and any part of any map.
 
     seen = look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."})
-    seen.about()                                            tokens with their places, the output, the list of maps
+    seen.about()                                            tokens with their positions, the output, the list of maps
     seen.sample("decoder.blocks.2.cross")                   a thumbnail of every head
     seen.row("decoder.blocks.2.cross", head=3, query=1)     one exact row; head -1 is the mean of all heads
     seen.rollout(1), seen.relevance(1)                      through all layers; what spoke for a word
@@ -35,9 +35,11 @@ import numpy as np
 import torch
 
 from regard.attention.capture.map_store import MAX_BYTES, LazyMap, MapStore, watch_lazy
+from regard.attention.capture.watch import watch
 from regard.core import html
 from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.core.spec import Registry, resolve
+from regard.core.trace import Trace
 from regard.runtime.inference import is_inference_only
 from regard.see.map_views import find_sinks, max_pool_columns, nearest_columns, remove_sinks, to_numpy, to_uint8
 
@@ -46,8 +48,8 @@ VIEWS = ("raw", "without_sink", "value")
 
 # {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
 # {"time": [from, to]} in seconds, or {"none": True}
-Place = dict[str, Any]
-NO_PLACE: Place = {"none": True}
+Position = dict[str, Any]
+NO_POSITION: Position = {"none": True}
 
 INSPECTIONS: Registry = {
     "translation": ("regard.interpret.inspections.translation", "TranslationInspection"),
@@ -78,15 +80,15 @@ _TILE_WEIGHTS = 2**21  # weights of a tile that are computed together: more of t
 _COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
 
 
-class Side(NamedTuple):
-    """The tokens along one side of a map, and where each stands in what was given; `text` is what places count in.
+class Axis(NamedTuple):
+    """The tokens along one side of a map, and where each stands in what was given; `text` is what positions count in.
 
     `notes` is what the model says of single tokens, such as their tags; "" of those of which it says nothing.
     """
 
     name: str
     tokens: list[str]
-    places: list[Place]
+    positions: list[Position]
     special: list[bool]
     text: str | None = None
     notes: list[str] | None = None
@@ -97,31 +99,32 @@ class Side(NamedTuple):
 
 
 class Inspection:
-    """One input that was read. A task's own kind of look writes `read`, `sides_of` and what it can of the rest."""
+    """One input that was read. A task's own kind of look writes `read`, `axes_of` and what it can of the rest."""
 
     task: str
     input_types: ClassVar[Mapping[str, type | tuple[type, ...]]]  # what may be given, and of which type
     required_inputs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
-    input: str  # the side that rollout and relevance lie on
-    output_side: str | None = None  # the side whose tokens a rollout is asked for
+    input_axis: str  # the side that rollout and relevance lie on
+    output_axis: str | None = None  # the side whose tokens a rollout is asked for
+    figure: ClassVar[str] = "token_maps"  # what draws it (interpret.figures)
 
     def __init__(
         self,
         predictor: Any,
-        given: Mapping[str, Any],
+        inputs: Mapping[str, Any],
         *,
         name: str = "",
         interventions: Sequence[Mapping[str, Any]] = (),
         most: int = MAX_BYTES,
     ) -> None:
         self.id, self.model, self.predictor = uuid.uuid4().hex, name, predictor
-        self.given, self.interventions = self.check(given), list(interventions)
-        self.sides: dict[str, Side] = {}
+        self.inputs, self.interventions = self.check(inputs), list(interventions)
+        self.axes: dict[str, Axis] = {}
         self.output: dict[str, Any] = {}
         self.note = ""  # a sentence to show with the output
         self.picture: bytes | None = None
         self.region: tuple[float, ...] | None = None  # of the given picture: what `picture` shows of it, in its pixels
-        self.sound: dict[str, Any] | None = None
+        self.audio: dict[str, Any] | None = None
         self.store: MapStore = MapStore()
         self._most, self._lock = most, Lock()
         self._sinks: dict[str, list[list[int]]] = {}
@@ -138,15 +141,15 @@ class Inspection:
         needed = {name: _input_kind(name, cls.input_types[name]) for name in (first, *cls.required_inputs)}
         return needed, {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
 
-    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was given, its names and types checked."""
-        return _check_inputs(given, self.input_types, self.required_inputs)
+        return _check_inputs(inputs, self.input_types, self.required_inputs)
 
     def read(self) -> None:
         """Run the model over what was given: sets sides, output and the store."""
         raise NotImplementedError
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """The names of the sides that a map's rows and columns are."""
         raise NotImplementedError
 
@@ -163,6 +166,22 @@ class Inspection:
         """What relevance can be asked for; empty: it cannot."""
         return []
 
+    def summary(self) -> list[str]:
+        """Return the input and the output in a line of text each."""
+        text = str(self.output.get("text") or self.output.get("label") or "")
+        return [str(next(iter(self.inputs.values()))).strip(), *([text] if text else [])]
+
+    def labels_of(self, name: str) -> tuple[list[str], list[str]]:
+        """Return the tokens along the rows and the columns of a map."""
+        rows, columns = self.axes_of(self._held(name))
+        return self.axes[rows].tokens, self.axes[columns].tokens
+
+    def traces(self) -> list[Trace]:
+        """Run the model once more and return its maps, whole, with their tokens as labels."""
+        with self._with_interventions(), torch.no_grad(), watch(self.predictor.model) as seen:
+            self.predictor.model(*self.model_inputs)
+        return [trace.with_labels(*self.labels_of(trace.name)) for trace in seen.traces()]
+
     # -- what can be asked ---------------------------------------------------------------------------------------------
 
     def about(self) -> dict[str, Any]:
@@ -177,17 +196,17 @@ class Inspection:
             "id": self.id,
             "model": self.model,
             "task": self.task,
-            "given": {k: {"bytes": len(v)} if isinstance(v, bytes) else v for k, v in self.given.items()},
+            "inputs": {k: {"bytes": len(v)} if isinstance(v, bytes) else v for k, v in self.inputs.items()},
             "interventions": self.interventions,
-            "sides": {name: side.about() for name, side in self.sides.items()},
-            "input": self.input,
+            "axes": {name: side.about() for name, side in self.axes.items()},
+            "input_axis": self.input_axis,
             "output": self.output,
             "note": self.note,
             "picture": self.picture is not None,
             "region": None if self.region is None else list(self.region),
-            "sound": None if self.sound is None else {"seconds": self.sound["seconds"]},
-            "rollout": self.output_side,
-            "relevance": [] if is_inference_only(self.predictor.model) else self.targets,
+            "audio": None if self.audio is None else {"seconds": self.audio["seconds"]},
+            "rollout_axis": self.output_axis,
+            "relevance_targets": [] if is_inference_only(self.predictor.model) else self.targets,
             "maps": maps,
             "bytes": self.bytes,
         }
@@ -195,8 +214,8 @@ class Inspection:
     @property
     def bytes(self) -> int:
         """What is held of the pass."""
-        given = sum(len(value) for value in self.given.values() if isinstance(value, (bytes, str)))
-        return self.store.bytes + len(self.picture or b"") + given
+        own = sum(len(value) for value in self.inputs.values() if isinstance(value, (bytes, str)))
+        return self.store.bytes + len(self.picture or b"") + own
 
     def shape(self, name: str) -> tuple[int, int]:
         """Rows and columns of a map."""
@@ -271,7 +290,7 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         """In a notebook: what was read and answered, and a thumbnail of every head."""
-        words = [str(v) for v in (*self.given.values(), *self.output.values()) if isinstance(v, str) and v]
+        words = [str(v) for v in (*self.inputs.values(), *self.output.values()) if isinstance(v, str) and v]
         said = "".join(f"<p><bdi>{html.escape(text[:300])}</bdi></p>" for text in words)
         lines = []
         for name in list(self.store)[:_NOTEBOOK_MAPS]:
@@ -295,13 +314,13 @@ class Inspection:
 
     def _run(self, *inputs: Any) -> Any:
         """One pass with everything kept; gives the model's answer."""
-        self.inputs = inputs
+        self.model_inputs = inputs
         self.predictor.model.eval()
         with torch.no_grad(), watch_lazy(self.predictor.model, values=True, max_bytes=self._most) as self.store:
             return self.predictor.model(*inputs)
 
     def _described(self, held: LazyMap, layer: int) -> dict[str, Any]:
-        rows, columns = self.sides_of(held)
+        rows, columns = self.axes_of(held)
         n, m = self._shape(held)
         return {
             "name": held.name,
@@ -335,8 +354,8 @@ class Inspection:
 
     def _shape(self, held: LazyMap) -> tuple[int, int]:
         """Rows and columns that stand for something: what is beyond a side's tokens is padding."""
-        rows, columns = self.sides_of(held)
-        return min(held.rows, len(self.sides[rows].tokens)), min(held.columns, len(self.sides[columns].tokens))
+        rows, columns = self.axes_of(held)
+        return min(held.rows, len(self.axes[rows].tokens)), min(held.columns, len(self.axes[columns].tokens))
 
     @staticmethod
     def _heads(held: LazyMap, head: int) -> list[int] | None:
@@ -375,7 +394,7 @@ class Inspection:
 
 def inspect(
     predictor: Any,
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     *,
     name: str = "",
     interventions: Sequence[Mapping[str, Any]] = (),
@@ -385,29 +404,25 @@ def inspect(
 
     `given` holds text, image or sound and the options of the task; `most` bounds the bytes that are kept.
     """
-    cls = inspection_class(type(predictor))
-    if cls is None:
-        raise Unsupported(
-            f"{type(predictor).__name__} declares no inputs and outputs (tasks.predictor), so it cannot be inspected"
-        )
-    return cls(predictor, given, name=name, interventions=interventions, most=most)
+    return inspection_class(type(predictor))(predictor, inputs, name=name, interventions=interventions, most=most)
 
 
-def inspection_class(predictor: type[Any]) -> type[Inspection] | None:
-    """Return the inspection of a predictor class: that of its task, else by the kind of its first input."""
+def inspection_class(predictor: type[Any]) -> type[Inspection]:
+    """Return the inspection of a predictor class: that of its task or a base class, else by its first input."""
     from regard.tasks import task_name
     from regard.tasks.predictor import Predictor
 
-    if (task := task_name(predictor)) in INSPECTIONS:
-        return resolve(INSPECTIONS, task, "inspection")
+    for base in predictor.__mro__:
+        if (task := task_name(base)) in INSPECTIONS:
+            return resolve(INSPECTIONS, task, "inspection")
     if not issubclass(predictor, Predictor):
-        return None
+        raise Unsupported(f"{predictor.__name__} is no Predictor: it declares no inputs and outputs to inspect.")
     kind = next(iter(predictor.inputs.values())).kind
     return resolve(INSPECTIONS_BY_INPUT, kind if kind in INSPECTIONS_BY_INPUT else "any", "inspection")
 
 
 def _input_kind(name: str, kind: type | tuple[type, ...]) -> str:
-    return "text" if kind is not bytes else "audio" if name == "sound" else name
+    return "text" if kind is not bytes else name
 
 
 def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:
@@ -420,18 +435,18 @@ def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:
 
 
 def _check_inputs(
-    given: Mapping[str, Any], input_types: Mapping[str, type | tuple[type, ...]], required_inputs: Sequence[str]
+    inputs: Mapping[str, Any], input_types: Mapping[str, type | tuple[type, ...]], required_inputs: Sequence[str]
 ) -> dict[str, Any]:
     """Check names and types of the inputs; the first of `input_types` and all `required_inputs` must be present."""
-    for key, value in given.items():
+    for key, value in inputs.items():
         if key not in input_types:
             raise UnknownName(f"nothing called '{key}' can be given here; {did_you_mean(str(key), input_types)}")
         if isinstance(value, bool) or not isinstance(value, input_types[key]):
             raise BadInput(f"'{key}' is a {type(value).__name__}; that is not what it can be")
     for wanted in (next(iter(input_types)), *required_inputs):
-        if wanted not in given:
+        if wanted not in inputs:
             raise BadInput(f"there is no '{wanted}' to read")
-    return dict(given)
+    return dict(inputs)
 
 
 def _check_index(asked: int, many: int, what: str) -> int:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 Sentence = list[str]
-Vectors = Callable[[Sequence[Sentence], Sequence[int]], Tensor]  # sentences, places -> P C, or J P C to be mixed
+Vectors = Callable[[Sequence[Sentence], Sequence[int]], Tensor]  # sentences, positions -> P C, or J P C to be mixed
 
 CLASSES = ("noun", "verb")
 WEIGHT_DECAYS = (1e-4, 1e-3, 1e-2)
@@ -45,21 +45,24 @@ class ProbeExamples:
     """Words in their sentences, and which of the two each is there."""
 
     sentences: list[Sentence]
-    places: list[int]
+    positions: list[int]
     labels: Int[Tensor, " P"]
 
     @property
     def words(self) -> list[str]:
         """The word at each place, in small letters."""
-        return [s[i].lower() for s, i in zip(self.sentences, self.places, strict=True)]
+        return [s[i].lower() for s, i in zip(self.sentences, self.positions, strict=True)]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
 
 def noun_verb_examples(least: int = 10, share: float = 0.2) -> dict[str, ProbeExamples]:
-    """The places of Brown's words that are now nouns, now verbs: in training at least `least` times each, and neither
-    in fewer than a `share` of its places. Keys: train, val, test (the corpus's own split, by file)."""
+    """Return the words of the Brown corpus that are nouns in some sentences and verbs in others.
+
+    Each has at least `least` training examples, and at least a `share` of them for either. Keys: train, val, test (the
+    split of the corpus, by file).
+    """
     parts = {split: _read_brown(split) for split in ("train", "val", "test")}
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for words, tags in parts["train"]:
@@ -81,10 +84,10 @@ def majority_accuracy(train: ProbeExamples, test: ProbeExamples) -> float:
 
 def train_probe(vectors: Vectors, data: dict[str, ProbeExamples], seed: int = 0) -> dict[str, Any]:
     """Train the linear map, ask the test part. Keys: accuracy, val_accuracy, decay; weights, of mixed layers."""
-    seen = {split: vectors(part.sentences, part.places).float() for split, part in data.items()}
+    seen = {split: vectors(part.sentences, part.positions).float() for split, part in data.items()}
     x = seen["train"]
     if x.ndim not in (2, 3) or x.shape[-2] != len(data["train"]):
-        raise BadInput(f"{len(data['train'])} places gave vectors of shape {tuple(x.shape)}; P C or J P C is wanted")
+        raise BadInput(f"{len(data['train'])} positions gave vectors of shape {tuple(x.shape)}; P C or J P C is wanted")
     mean, spread = x.mean(-2, keepdim=True), x.std(-2, keepdim=True).clamp(min=1e-6)
     asked = {split: ((each - mean) / spread, data[split].labels) for split, each in seen.items()}
     found = [_fit_probe(asked, decay, seed) for decay in WEIGHT_DECAYS]
@@ -110,15 +113,15 @@ def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _Probe(x)
-    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=LBFGS_STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=LBFGS_STEPS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y) + decay * model.map.weight.square().sum()
         loss.backward()
         return loss
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     with torch.no_grad():
         right = {split: float((model(a).argmax(-1) == b).float().mean()) for split, (a, b) in asked.items()}
     result: dict[str, Any] = {"accuracy": right["test"], "val_accuracy": right["val"], "train_accuracy": right["train"]}
@@ -134,10 +137,10 @@ def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int)
 def static_vectors(words: Any) -> Vectors:
     """Vectors of a word whatever its sentence (tasks.text.word2vec.Words); zeros for a word that is not known."""
 
-    def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "P C"]:
+    def vectors(sentences: Sequence[Sentence], positions: Sequence[int]) -> Float[Tensor, "P C"]:
         table = {word: i for i, word in enumerate(words.vocabulary)}
         every = torch.cat([words.vectors(words.vocabulary).cpu(), torch.zeros(1, words.model.config.width)])
-        return every[[table.get(s[i].lower(), -1) for s, i in zip(sentences, places, strict=True)]]
+        return every[[table.get(s[i].lower(), -1) for s, i in zip(sentences, positions, strict=True)]]
 
     return vectors
 
@@ -148,23 +151,23 @@ def contextual_vectors(reader: Any, layer: int | None = None) -> Vectors:
     `reader` is a tasks.text.bidirectional_lm.ContextualEmbedder or a `SubwordReader`.
     """
 
-    def vectors(sentences: Sequence[Sentence], places: Sequence[int]) -> Tensor:
-        layers = _cached_layers(reader, sentences, places)
+    def vectors(sentences: Sequence[Sentence], positions: Sequence[int]) -> Tensor:
+        layers = _cached_layers(reader, sentences, positions)
         return layers if layer is None else layers[layer]
 
     return vectors
 
 
-def _cached_layers(reader: Any, sentences: Sequence[Sentence], places: Sequence[int]) -> Float[Tensor, "J P C"]:
-    """The layers at these places, read once for all probes of a reader."""
+def _cached_layers(reader: Any, sentences: Sequence[Sentence], positions: Sequence[int]) -> Float[Tensor, "J P C"]:
+    """The layers at these positions, read once for all probes of a reader."""
     kept = _LAYER_CACHE.setdefault(reader, [])
     for part, at, layers in kept:
-        if part is sentences and at is places:
+        if part is sentences and at is positions:
             return layers
-    different = list({id(s): s for s in sentences}.values())  # a sentence with several places is read once
+    different = list({id(s): s for s in sentences}.values())  # a sentence with several positions is read once
     read = dict(zip(map(id, different), reader.layers(different), strict=True))
-    found = torch.stack([read[id(s)][:, i] for s, i in zip(sentences, places, strict=True)], 1).cpu()
-    kept.append((sentences, places, found))
+    found = torch.stack([read[id(s)][:, i] for s, i in zip(sentences, positions, strict=True)], 1).cpu()
+    kept.append((sentences, positions, found))
     return found
 
 
@@ -238,11 +241,11 @@ def _noun_or_verb_label(tag: str) -> int | None:
 
 
 def _make_examples(rows: Sequence[tuple[Sentence, list[str]]], chosen: set[str]) -> ProbeExamples:
-    sentences, places, labels = [], [], []
+    sentences, positions, labels = [], [], []
     for words, tags in rows:
         for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
             if word.lower() in chosen and (label := _noun_or_verb_label(tag)) is not None:
                 sentences.append(words)
-                places.append(i)
+                positions.append(i)
                 labels.append(label)
-    return ProbeExamples(sentences, places, torch.tensor(labels))
+    return ProbeExamples(sentences, positions, torch.tensor(labels))

@@ -156,13 +156,13 @@ def align(
 
 
 def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int = 0) -> dict[str, Any]:
-    """What positions say of every pair of n places, as matrices H N N (one head where all are alike).
+    """Return what a positional encoding gives every pair of n positions, as matrices H N N (H = 1 if heads are equal).
 
-    added: how alike two places' vectors are (cosine); turned: the score of two equal vectors, over the largest; biased:
-    what is added to the scores.
+    Added to tokens: the cosine of two position vectors. Query/key transform: the score of two equal vectors, divided by
+    the largest. Bias: what is added to the scores.
     """
     if not 1 <= n <= MAX_TOKENS:
-        raise BadInput(f"the lab takes 1 to {MAX_TOKENS} places, not {n}")
+        raise BadInput(f"the lab takes 1 to {MAX_TOKENS} positions, not {n}")
     with _trial(seed, positions):
         place, where = _make_positions(positions, n, width, heads)
         if place.kind == "added":

@@ -1,11 +1,11 @@
 """Trace of a decoding search: every step with the candidates that were offered, kept and pruned.
 
-    shown = play(regard.load("en-de"), {"text": "A dog runs."}, how="beam", beams=4)
+    shown = play(regard.load("en-de"), {"text": "A dog runs."}, method="beam", beams=4)
     shown["found"][0]["text"]                          # the very translation that a call gives
     shown["steps"][3]["nodes"]                         # what was offered at the fourth word, what was pruned and why
 
     how        greedy, beam, diverse, sample: of anything that writes one word after another, whatever it reads
-               for a model that labels frames (CTC): greedy or beam, with the lattice of all ways of saying the text
+               for a model that labels frames (CTC): greedy or beam, with the lattice of all methods of saying the text
 
 The predictor runs its own search while a `SearchTree` observes it (decoding.search_observer). The result is plain data,
 ready to be sent as JSON.
@@ -36,7 +36,7 @@ MAX_BEAMS, MAX_TOKENS, MAX_SOURCE_TOKENS = 8, 128, 96  # more can be searched, b
 class SearchTraceConfig:
     """What is played: how the search goes. What a way of searching does not use is left alone."""
 
-    how: str = "beam"  # greedy, beam, diverse or sample
+    method: str = "beam"  # greedy, beam, diverse or sample
     beam_size: int = 4
     groups: int = 2  # of diverse beams
     diversity: float = 0.5
@@ -54,27 +54,27 @@ class SearchTraceConfig:
         for name, most in {"beam_size": MAX_BEAMS, "num_candidates": MAX_BEAMS, "max_new_tokens": MAX_TOKENS}.items():
             if not 1 <= getattr(self, name) <= most:
                 raise BadInput(f"{name} is {getattr(self, name)}; the theatre shows 1 to {most}")
-        if self.how == "diverse" and (self.groups < 1 or self.beam_size % self.groups):
+        if self.method == "diverse" and (self.groups < 1 or self.beam_size % self.groups):
             raise BadInput(f"{self.groups} groups do not divide {self.beam_size} beams")
 
 
 class SearchTracer(NamedTuple):
-    """A predictor that searches: the ways it offers, and how it is run with a tree looking on."""
+    """A predictor that searches: the methods it offers, and how it is run with a tree looking on."""
 
-    ways: tuple[str, ...]
+    methods: tuple[str, ...]
     run: Callable[[Any, Mapping[str, Any], SearchTraceConfig], dict[str, Any]]
 
 
 def search_methods(predictor: Any) -> list[str]:
-    """The ways of searching that can be played with this predictor; none where it does not search."""
+    """The methods of searching that can be played with this predictor; none where it does not search."""
     play = _tracer(predictor)
-    return [] if play is None else list(play.ways)
+    return [] if play is None else list(play.methods)
 
 
-def trace_search(predictor: Any, given: Mapping[str, Any], **search: Any) -> dict[str, Any]:
+def trace_search(predictor: Any, inputs: Mapping[str, Any], **search: Any) -> dict[str, Any]:
     """Run one search and return its trace.
 
-    `given` holds the inputs as for an inspection, {"text"} or {"sound"}; `search` the fields of `SearchTraceConfig`.
+    `inputs` holds the inputs as for an inspection, {"text"} or {"audio"}; `search` the fields of `SearchTraceConfig`.
     """
     known = {field.name for field in fields(SearchTraceConfig)}
     for name in search:
@@ -83,10 +83,10 @@ def trace_search(predictor: Any, given: Mapping[str, Any], **search: Any) -> dic
     own = _tracer(predictor)
     if own is None:
         raise Unsupported(f"a {type(predictor).__name__} does not search for what it gives; there is nothing to play")
-    staging = SearchTraceConfig(**{"how": own.ways[0]} | search)
-    if staging.how not in own.ways:
-        raise BadInput(f"'{staging.how}' cannot be played here; this model offers {', '.join(own.ways)}")
-    return own.run(predictor, given, staging)
+    config = SearchTraceConfig(**{"method": own.methods[0]} | search)
+    if config.method not in own.methods:
+        raise BadInput(f"'{config.method}' cannot be played here; this model offers {', '.join(own.methods)}")
+    return own.run(predictor, inputs, config)
 
 
 def _tracer(predictor: Any) -> SearchTracer | None:
@@ -96,66 +96,71 @@ def _tracer(predictor: Any) -> SearchTracer | None:
 # -- who searches ------------------------------------------------------------------------------------------------------
 
 
-def _trace_translation(predictor: Translator, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
-    line = _text(given)
-    parts = predictor._parts([line], 1)[0]
+def _trace_translation(predictor: Translator, inputs: Mapping[str, Any], config: SearchTraceConfig) -> dict[str, Any]:
+    line = _text(inputs)
+    parts = predictor._parts([line], [1])[0]
     if not parts:
         raise BadInput("an empty line has nothing to search for")
     if len(parts) > 1 or len(parts[0]) > MAX_SOURCE_TOKENS:
         raise BadInput(f"the text has more than {MAX_SOURCE_TOKENS} tokens, too many to be followed; shorten it")
     source = predictor.text.pieces([*parts[0], predictor.text.eos])
-    asked: dict[str, Any] = {"beam_size": 1 if how.how == "greedy" else how.beam_size, "prefix": how.prefix}
-    if how.how in ("beam", "diverse"):
-        asked |= {"num_candidates": how.beam_size, "length_penalty": how.length_penalty}
-    if how.how == "diverse":
-        asked |= {"groups": how.groups, "diversity": how.diversity}
-    if how.how == "sample":
-        asked |= {"sample": True, "num_candidates": how.num_candidates, **_sampling_options(how)}
+    asked: dict[str, Any] = {"beam_size": 1 if config.method == "greedy" else config.beam_size, "prefix": config.prefix}
+    if config.method in ("beam", "diverse"):
+        asked |= {"num_candidates": config.beam_size, "length_penalty": config.length_penalty}
+    if config.method == "diverse":
+        asked |= {"groups": config.groups, "diversity": config.diversity}
+    if config.method == "sample":
+        asked |= {"sample": True, "num_candidates": config.num_candidates, **_sampling_options(config)}
     with watch(predictor.model) as seen:
         tree = SearchTree(seen)
         with observe_search(tree):
             predictor.candidates([line], **asked)
-    return _tree_as_dict(tree, how, source, predictor.text.pieces, predictor._decode)
+    return _tree_as_dict(tree, config, source, predictor.text.pieces, predictor._decode)
 
 
-def _trace_generation(predictor: TextGenerator, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
-    (ids,) = predictor._encoded([_text(given)])
+def _trace_generation(predictor: TextGenerator, inputs: Mapping[str, Any], config: SearchTraceConfig) -> dict[str, Any]:
+    (ids,) = predictor._encoded([_text(inputs)])
     if len(ids) > MAX_SOURCE_TOKENS:
         raise BadInput(f"the prompt has {len(ids)} tokens; at most {MAX_SOURCE_TOKENS} can be followed")
     asked: dict[str, Any] = {"temperature": 0.0}
-    if how.how == "beam":
+    if config.method == "beam":
         asked = {
-            "beam_size": how.beam_size,
-            "num_candidates": how.beam_size,
-            "length_penalty": how.length_penalty if how.beam_size > 1 else 1,
+            "beam_size": config.beam_size,
+            "num_candidates": config.beam_size,
+            "length_penalty": config.length_penalty if config.beam_size > 1 else 1,
         }
-    if how.how == "sample":
-        asked = {"num_candidates": how.num_candidates, **_sampling_options(how)}
+    if config.method == "sample":
+        asked = {"num_candidates": config.num_candidates, **_sampling_options(config)}
     with watch(predictor.model) as seen:
         tree = SearchTree(seen, prompt=len(ids))
         with observe_search(tree):
-            predictor.write([ids], max_new_tokens=how.max_new_tokens, **asked)
+            predictor.write([ids], max_new_tokens=config.max_new_tokens, **asked)
     decode: Callable[[Sequence[Sequence[int]]], list[str]] = lambda rows: [predictor._text(ids, row) for row in rows]  # noqa: E731
-    return _tree_as_dict(tree, how, predictor.text.pieces(ids), predictor.text.pieces, decode)
+    return _tree_as_dict(tree, config, predictor.text.pieces(ids), predictor.text.pieces, decode)
 
 
-def _trace_recognition(predictor: SpeechRecognizer, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
-    asked: dict[str, Any] = {"length_penalty": how.length_penalty} if how.how == "beam" else {}
-    sound = _sound(predictor, given)
+def _trace_recognition(
+    predictor: SpeechRecognizer, inputs: Mapping[str, Any], config: SearchTraceConfig
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {"length_penalty": config.length_penalty} if config.method == "beam" else {}
+    audio = _audio(predictor, inputs)
     with watch(predictor.model) as seen:
         tree = SearchTree(seen)
         with observe_search(tree):
-            predictor(sound, beam_size=how.beam_size if asked else 1, **asked)
+            predictor(audio, beam_size=config.beam_size if asked else 1, **asked)
     columns = tree.maps[0].weights.shape[-1] if tree.maps else 0
     seconds = [f"{predictor.seconds * n:.2f}" for n in range(columns)]
-    return _tree_as_dict(tree, how, seconds, predictor.text.pieces, predictor.text.decode)
+    return _tree_as_dict(tree, config, seconds, predictor.text.pieces, predictor.text.decode)
 
 
-def _trace_ctc(predictor: CTCSpeechRecognizer, given: Mapping[str, Any], how: SearchTraceConfig) -> dict[str, Any]:
+def _trace_ctc(predictor: CTCSpeechRecognizer, inputs: Mapping[str, Any], config: SearchTraceConfig) -> dict[str, Any]:
     from regard.interpret.ctc_trace import trace_ctc
 
-    sound = _sound(predictor, given)
-    return {"search": asdict(how), **trace_ctc(predictor, sound, 1 if how.how == "greedy" else how.beam_size)}
+    audio = _audio(predictor, inputs)
+    return {
+        "search": asdict(config),
+        **trace_ctc(predictor, audio, 1 if config.method == "greedy" else config.beam_size),
+    }
 
 
 _TRACERS: dict[type, SearchTracer] = {
@@ -168,25 +173,25 @@ _TRACERS: dict[type, SearchTracer] = {
 }
 
 
-def _sampling_options(how: SearchTraceConfig) -> dict[str, Any]:
-    return {name: getattr(how, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
+def _sampling_options(config: SearchTraceConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
 
 
-def _text(given: Mapping[str, Any]) -> str:
-    text = given.get("text")
+def _text(inputs: Mapping[str, Any]) -> str:
+    text = inputs.get("text")
     if not isinstance(text, str):
         raise BadInput("give a text to search for: {'text': ...}")
     return text
 
 
-def _sound(predictor: SpeechRecognizerBase, given: Mapping[str, Any]) -> Any:
-    """A sound as the predictor reads it; one in which there is nothing is not searched in."""
-    sound = given.get("sound")
-    if sound is None:
-        raise BadInput("give a sound to search in: {'sound': ...}")
-    if is_silent(predictor.frames(sound)):
-        raise BadInput("nothing is in this sound, so there is no search to follow; give one in which someone speaks")
-    return sound
+def _audio(predictor: SpeechRecognizerBase, inputs: Mapping[str, Any]) -> Any:
+    """A audio as the predictor reads it; one in which there is nothing is not searched in."""
+    audio = inputs.get("audio")
+    if audio is None:
+        raise BadInput("give a recording to search in: {'audio': ...}")
+    if is_silent(predictor.frames(audio)):
+        raise BadInput("There is no speech in this recording, so there is no search to show.")
+    return audio
 
 
 # -- as plain values ---------------------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ def _sound(predictor: SpeechRecognizerBase, given: Mapping[str, Any]) -> Any:
 
 def _tree_as_dict(
     tree: SearchTree,
-    how: SearchTraceConfig,
+    config: SearchTraceConfig,
     source: Sequence[str],
     pieces: Callable[[Sequence[int]], list[str]],
     decode: Callable[[Sequence[Sequence[int]]], list[str]],
@@ -205,15 +210,17 @@ def _tree_as_dict(
     names = dict(zip([node.id for node in tree.nodes[1:]], pieces([n.token for n in tree.nodes[1:]]), strict=True))
     found = [
         {"node": node.id, "text": texts[node.id], "score": _round(one.score), "total": _round(one.log_probability),
-         "finished": one.finished, "way": _node_path(tree, node)}
+         "finished": one.finished, "path": _node_path(tree, node)}
         for one, node in zip(tree.found, tree.ends(), strict=True)
     ]  # fmt: skip
     return {
         "kind": "tree",
-        "search": asdict(how),
+        "search": asdict(config),
         "source": list(source),
         "maps": [trace.name for trace in tree.maps],
-        "looks": tree.maps[0].kind if tree.maps else "",  # at the source (cross, align) or back at its own text (self)
+        "attention_kind": tree.maps[0].kind
+        if tree.maps
+        else "",  # at the source (cross, align) or back at its own text (self)
         "steps": [_step_as_dict(step, names, texts) for step in tree.steps],
         "found": found,
     }
@@ -231,7 +238,7 @@ def _step_as_dict(step: SearchStep, names: Mapping[int, str], texts: Mapping[int
     return {
         "nodes": [_node_as_dict(node, names[node.id], texts.get(node.id)) for node in step.nodes],
         "outputs": [{"node": o.node, "score": _round(o.score), "finished": o.finished} for o in step.outputs],
-        "looked": [[[round(w, 4) for w in row] for row in rows] for rows in step.attention],
+        "attention": [[[round(w, 4) for w in row] for row in rows] for rows in step.attention],
         "draws": [{name: _round(value) for name, value in asdict(draw).items()} for draw in step.draws],
         "stopped": step.stopped,
     }
@@ -240,7 +247,7 @@ def _step_as_dict(step: SearchStep, names: Mapping[int, str], texts: Mapping[int
 def _node_as_dict(node: SearchNode, name: str, text: str | None) -> dict[str, Any]:
     plain = {"id": node.id, "parent": node.parent, "token": node.token, "piece": name, "fate": node.fate}
     plain |= {"gain": _round(node.gain), "total": _round(node.total), "score": _round(node.score)}
-    plain |= {"beam": node.beam, "group": node.group, "why": node.why, "lost": node.lost}
+    plain |= {"beam": node.beam, "group": node.group, "reason": node.why, "lost": node.lost}
     for more, value in {"text": text, "rank": node.rank, "share": node.share}.items():
         if value is not None:
             plain[more] = _round(value) if isinstance(value, float) else value

@@ -170,19 +170,19 @@ def _spans_in_original(spans: Spans, shown: str, line: str) -> Sequence[tuple[in
     """
     if shown == line:
         return spans
-    places, at, last = list[int](), 0, max(len(line) - 1, 0)
+    positions, at, last = list[int](), 0, max(len(line) - 1, 0)
     for letter in shown:
         if letter.isspace():
-            places.append(min(at, last))
+            positions.append(min(at, last))
             at += at < len(line) and _is_blank(line[at])
             continue
         while at < len(line) and _is_blank(line[at]):
             at += 1
         if at == len(line) or letter not in (line[at], line[at].lower()):
             return [None] * len(spans)
-        places.append(at)
+        positions.append(at)
         at += 1
-    return [(places[begin], places[end - 1] + 1) for begin, end in spans]
+    return [(positions[begin], positions[end - 1] + 1) for begin, end in spans]
 
 
 def _is_blank(letter: str) -> bool:

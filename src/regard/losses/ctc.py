@@ -41,9 +41,9 @@ class Lattice(NamedTuple):
     def of(cls, targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"], blank: int) -> Lattice:
         """Build the lattice of padded targets."""
         batch, size = targets.shape
-        real = torch.arange(size, device=targets.device) < target_lengths[:, None]
+        valid = torch.arange(size, device=targets.device) < target_lengths[:, None]
         labels = targets.new_full((batch, 2 * size + 1), blank)
-        labels[:, 1::2] = targets.where(real, blank)
+        labels[:, 1::2] = targets.where(valid, blank)
         return cls(labels, 2 * target_lengths + 1, _skip_allowed(labels, blank))
 
     def reversed(self, blank: int) -> Lattice:
@@ -81,8 +81,8 @@ def state_posteriors(
 
 def required_frames(targets: Int[Tensor, "B S"], target_lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Return the fewest frames that can emit each target: one per label, and a blank between equal neighbours."""
-    place = torch.arange(1, max(targets.shape[1], 1), device=targets.device)
-    repeats = (targets[:, 1:] == targets[:, :-1]) & (place < target_lengths[:, None])
+    position = torch.arange(1, max(targets.shape[1], 1), device=targets.device)
+    repeats = (targets[:, 1:] == targets[:, :-1]) & (position < target_lengths[:, None])
     return target_lengths + repeats.sum(1)
 
 
@@ -117,25 +117,25 @@ def forced_align(
     lattice = Lattice.of(targets, target_lengths, blank)
     emitted = _emission_log_probs(log_probs, lattice)
     batch, frames, _ = emitted.shape
-    best, came = _initial_alpha(emitted), []
+    best, choices = _initial_alpha(emitted), []
     for t in range(1, frames):
         options = torch.stack(_predecessors(best, lattice.jumps))
         best, choice = options.max(0)
         best = best + emitted[:, t]
-        came.append((choice, best))
-    scores = torch.stack([_initial_alpha(emitted), *(b for _, b in came)], 1) if frames else emitted
+        choices.append((choice, best))
+    scores = torch.stack([_initial_alpha(emitted), *(b for _, b in choices)], 1) if frames else emitted
     total, state = _final_alpha(scores, frame_lengths, lattice.lengths).max(1)
     state = lattice.lengths - 1 - state
     path = [torch.full_like(state, -1)] * frames
     for t in range(frames - 1, -1, -1):
-        inside = (t < frame_lengths) & (total > NEG_INF)
-        path[t] = torch.where(inside, state, -1)
+        in_alignment = (t < frame_lengths) & (total > NEG_INF)
+        path[t] = torch.where(in_alignment, state, -1)
         if t:
-            state = torch.where(inside, state - came[t - 1][0].gather(1, state[:, None])[:, 0], state)
+            state = torch.where(in_alignment, state - choices[t - 1][0].gather(1, state[:, None])[:, 0], state)
     return torch.stack(path, 1) if frames else state.new_zeros(batch, 0), total
 
 
-# -- the recursion -----------------------------------------------------------------------------------------------------
+# -- recursion ---------------------------------------------------------------------------------------------------------
 
 
 class _CTCLoss(torch.autograd.Function):
@@ -157,9 +157,9 @@ class _CTCLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        share, labels = ctx.saved_tensors
-        gradient = share.new_zeros(*share.shape[:2], ctx.size)
-        gradient.scatter_add_(2, labels[:, None].expand_as(share), share)
+        posterior, labels = ctx.saved_tensors
+        gradient = posterior.new_zeros(*posterior.shape[:2], ctx.size)
+        gradient.scatter_add_(2, labels[:, None].expand_as(posterior), posterior)
         return gradient * -grad_output[:, None, None], None, None, None, None
 
 
@@ -178,9 +178,9 @@ def _forward_backward(log_probs: Tensor, lattice: Lattice, frames: Tensor, blank
 def _emission_log_probs(log_probs: Tensor, lattice: Lattice) -> Tensor:
     """Return log p_t(z_s) as B T L; -inf for states beyond the target's own."""
     index = lattice.labels[:, None].expand(-1, log_probs.shape[1], -1)
-    own = torch.arange(index.shape[2], device=log_probs.device) < lattice.lengths[:, None]
+    is_state = torch.arange(index.shape[2], device=log_probs.device) < lattice.lengths[:, None]
     wide = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
-    return wide.gather(2, index).masked_fill(~own[:, None], NEG_INF)
+    return wide.gather(2, index).masked_fill(~is_state[:, None], NEG_INF)
 
 
 def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
@@ -190,12 +190,12 @@ def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
         return emitted
     alpha = emitted.new_full((time, batch, states + 2), NEG_INF)  # two states of padding before the first
     alpha[0, :, 2:] = _initial_alpha(emitted)
-    closed = torch.zeros_like(emitted[:, 0]).masked_fill_(~jumps, NEG_INF)
+    jump_penalty = torch.zeros_like(emitted[:, 0]).masked_fill_(~jumps, NEG_INF)
     same_state, next_state, jumping = (alpha[:, :, first : first + states].unbind() for first in (2, 1, 0))
-    jumped = torch.empty_like(closed)
+    jumped = torch.empty_like(jump_penalty)
     for t, emission in enumerate(emitted.unbind(1)[1:], 1):
         torch.logaddexp(same_state[t - 1], next_state[t - 1], out=same_state[t])
-        torch.add(jumping[t - 1], closed, out=jumped)
+        torch.add(jumping[t - 1], jump_penalty, out=jumped)
         torch.logaddexp(same_state[t], jumped, out=same_state[t])
         same_state[t].add_(emission)
     return alpha[:, :, 2:].transpose(0, 1)
@@ -203,8 +203,10 @@ def _forward(emitted: Tensor, jumps: Tensor) -> Tensor:
 
 def _initial_alpha(emitted: Tensor) -> Tensor:
     """α at the first frame: the first blank or the first label."""
-    here = torch.arange(emitted.shape[2], device=emitted.device) < 2
-    return emitted[:, 0].masked_fill(~here, NEG_INF) if emitted.shape[1] else emitted.new_zeros(emitted.shape[0], 0)
+    is_initial = torch.arange(emitted.shape[2], device=emitted.device) < 2
+    return (
+        emitted[:, 0].masked_fill(~is_initial, NEG_INF) if emitted.shape[1] else emitted.new_zeros(emitted.shape[0], 0)
+    )
 
 
 def _predecessors(alpha: Tensor, jumps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -218,8 +220,8 @@ def _final_alpha(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
     if not alpha.shape[1]:
         return alpha.new_full((len(frames), 2), NEG_INF)
     last = alpha[torch.arange(len(alpha), device=alpha.device), (frames - 1).clamp(min=0)]
-    at = states[:, None] - 1 - torch.arange(2, device=alpha.device)
-    found = last.gather(1, at.clamp(min=0)).masked_fill(at < 0, NEG_INF)
+    index = states[:, None] - 1 - torch.arange(2, device=alpha.device)
+    found = last.gather(1, index.clamp(min=0)).masked_fill(index < 0, NEG_INF)
     return found.masked_fill((frames == 0)[:, None], NEG_INF)
 
 
@@ -231,9 +233,9 @@ def _log_likelihood(alpha: Tensor, frames: Tensor, states: Tensor) -> Tensor:
 
 def _posteriors(alpha: Tensor, beta: Tensor, emitted: Tensor, total: Tensor, frames: Tensor) -> Tensor:
     """Return γ; zero beyond the frames, in states outside the target, and where there is no alignment."""
-    share = (alpha + beta - emitted - total[:, None, None]).exp()
-    inside = torch.arange(alpha.shape[1], device=alpha.device) < frames[:, None]
-    return share.where(inside[:, :, None] & (emitted > NEG_INF) & (total > NEG_INF)[:, None, None], 0.0)
+    posterior = (alpha + beta - emitted - total[:, None, None]).exp()
+    valid = torch.arange(alpha.shape[1], device=alpha.device) < frames[:, None]
+    return posterior.where(valid[:, :, None] & (emitted > NEG_INF) & (total > NEG_INF)[:, None, None], 0.0)
 
 
 def _skip_allowed(labels: Tensor, blank: int) -> Tensor:

@@ -92,7 +92,7 @@ class MovingAverageBaseline(Baseline):
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(self.pending)
         mean = self.pending[0] / self.pending[1].clamp(min=1)
-        self.sums = self.decay * self.sums + (1 - self.decay) * torch.stack([mean, torch.ones_like(mean)])
+        self.sums.mul_(self.decay).add_(torch.stack([mean, torch.ones_like(mean)]), alpha=1 - self.decay)
         self.pending = None
 
     def state_dict(self) -> dict[str, Any]:

@@ -73,9 +73,9 @@ class Audio(Input):
         for word in arguments:
             if is_path(word) and Path(word).is_dir():
                 files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in SUFFIXES)
-                if not files:
-                    raise BadInput(f"Folder {word} contains no audio files ({', '.join(SUFFIXES)}).")
                 yield from (Source(str(file), file) for file in files)
+                if not files:
+                    yield Source(word, None, f"there are no audio files in {word} ({', '.join(SUFFIXES)})")
             else:
                 yield Source(word, Path(word))
 
@@ -83,6 +83,10 @@ class Audio(Input):
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Audio:
         """Return the recording of a base64 string, or of the bytes of an upload."""
         return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
+
+    @classmethod
+    def size(cls, value: Audio) -> float:
+        return len(value.samples) / value.sample_rate if value.sample_rate else 0
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

@@ -28,10 +28,12 @@ NO_LIMITS = Limits()
 
 
 class Source(NamedTuple):
-    """One item of the command line before it is read: a name for messages, and what `Input.read` takes."""
+    """One item of the command line before it is read: a name for messages, what `Input.read` takes, and what is wrong
+    with it where it cannot be read."""
 
     name: str
     value: Any
+    problem: str = ""
 
 
 class Input:
@@ -60,6 +62,11 @@ class Input:
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Any:
         """Return the value of one item of a JSON request; the default reads it as a Python object."""
         return cls.read(value, limits)
+
+    @classmethod
+    def size(cls, value: Any) -> float:
+        """Return how large a value is, in `units`; the service limits the inputs of a request together by it."""
+        return 0
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

@@ -26,6 +26,9 @@ class Embedding(Output):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.vector.numpy(), dtype)
 
+    def to_json(self) -> dict[str, Any]:
+        return {"vector": [float(f"{value:.9g}") for value in self.vector.tolist()]}  # 9 digits hold a float32
+
     @classmethod
     def from_json(cls, values: Any) -> Self:
         return cls(torch.tensor(values["vector"], dtype=torch.float32))

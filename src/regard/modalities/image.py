@@ -71,9 +71,9 @@ class Image(Input):
         for word in arguments:
             if is_path(word) and Path(word).is_dir():
                 files = list_image_files(Path(word))
-                if not files:
-                    raise BadInput(f"Folder {word} contains no image files.")
                 yield from (Source(str(file), file) for file in files)
+                if not files:
+                    yield Source(word, None, f"there are no image files in {word}")
             else:
                 yield Source(word, Path(word))
 
@@ -81,6 +81,10 @@ class Image(Input):
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> PILImage:
         """Return the picture of a base64 string, or of the bytes of an upload."""
         return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
+
+    @classmethod
+    def size(cls, value: PILImage) -> float:
+        return value.width * value.height
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

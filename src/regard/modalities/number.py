@@ -20,7 +20,7 @@ class Number(Input):
     def read(cls, source: Any, limits: Limits = NO_LIMITS) -> float:
         try:
             value = math.nan if isinstance(source, bool) else float(source)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         if not math.isfinite(value):
             raise BadInput(f"Expected a finite number, got {source!r:.60}.")

@@ -77,6 +77,10 @@ class Text(str, Input, Output):
         for number, text in enumerate(arguments, 1):
             yield Source(f"text {number}", text)
 
+    @classmethod
+    def size(cls, value: str) -> float:
+        return len(value)
+
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"text": str(self), "score": self.score}
         if len(self.candidates) > 1 or any(each.finish_reason for each in self.candidates):
@@ -84,10 +88,11 @@ class Text(str, Input, Output):
         return found
 
     @classmethod
-    def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Text:
-        """Return the text of a request (a string), or the one that `to_json` wrote (an object)."""
-        if not isinstance(value, dict):
-            return cls.read(value, limits)
+    def from_json(cls, value: Any, limits: Limits | None = None) -> Text:
+        """Return the text of a string, or the output that `to_json` wrote; with `limits`, which a request has, only a
+        string is taken."""
+        if limits is not None or not isinstance(value, dict):
+            return cls.read(value, limits or NO_LIMITS)
         candidates = [
             Candidate(each["text"], each["score"], each.get("finish_reason", ""))
             for each in value.get("candidates", ())

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import log2, pi
+
 import torch
 
 from regard.core.shapes import Float, Int, Tensor
@@ -18,4 +20,15 @@ def angles(index: Int[Tensor, "#B N"], width: int, base: float) -> Float[Tensor,
     """
     exact = torch.float32 if index.device.type == "mps" else torch.float64
     i = torch.arange(0, width, 2, dtype=exact, device=index.device)
-    return index.to(exact)[..., None] * torch.pow(base, -i / width)
+    return index.to(exact)[..., None] * torch.exp2(i * (-log2(base) / width))
+
+
+def cos_sin(angle: Float[Tensor, "*shape"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of an angle in `dtype`.
+
+    For float32 the angle is first reduced to one turn in float64: the functions themselves are slow in float64, and a
+    compiled kernel computes them anew for every head.
+    """
+    if dtype != torch.float64:
+        angle = (angle - 2 * pi * torch.floor(angle * (0.5 / pi))).to(dtype)
+    return angle.cos(), angle.sin()

@@ -20,7 +20,7 @@ from torch import nn
 from regard.core.shapes import Tensor
 
 MAX_GRAPHS = 8  # cached graphs per model
-SEARCH_TENSORS = ("tokens", "state", "done", "time", "limit", "forced", "banned_tokens", "words", "total", "ended", "uniform", "previous_tokens", "history", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
+SEARCH_TENSORS = ("tokens", "state", "done", "time", "limit", "forced", "banned_tokens", "token_history", "total", "ended", "uniform", "previous_tokens", "text_history", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def _key(search: Any, model: nn.Module) -> tuple[Any, ...]:
     shapes = tuple((tuple(x.shape), x.dtype) for x in _tensors(_search_tensors(search)))
     weights = tuple(p.data_ptr() for p in model.parameters())
     autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    return type(search).__name__, search.beam_size, search.how, shapes, weights, autocast, model.training
+    return type(search).__name__, search.beam_size, search.settings, shapes, weights, autocast, model.training
 
 
 def _search_tensors(search: Any) -> dict[str, Any]:

@@ -51,10 +51,10 @@ def choose_threads() -> int:
     """Set the number of threads that is fastest for small products; OMP_NUM_THREADS wins. Takes 20 ms."""
     import torch
 
-    most = torch.get_num_threads()
-    if "OMP_NUM_THREADS" in os.environ or most == 1:
-        return most
-    found = {number: _seconds(number) for number in sorted({1, max(1, most // 2), most})}
+    max_threads = torch.get_num_threads()
+    if "OMP_NUM_THREADS" in os.environ or max_threads == 1:
+        return max_threads
+    found = {number: _seconds(number) for number in sorted({1, max(1, max_threads // 2), max_threads})}
     best = min(found, key=lambda number: found[number])
     torch.set_num_threads(best)
     return best
@@ -75,7 +75,7 @@ def _seconds(threads: int) -> float:
     return statistics.quantiles(times[2:], n=4)[2]
 
 
-# -- types -------------------------------------------------------------------------------------------------------------
+# -- dtypes ------------------------------------------------------------------------------------------------------------
 
 
 def choose_dtype(device: torch.device | str = "cpu") -> torch.dtype:
@@ -89,8 +89,8 @@ def choose_dtype(device: torch.device | str = "cpu") -> torch.dtype:
     device = torch.device(device)
     if device.type == "cuda":
         with torch.cuda.device(device):
-            able = torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if able else torch.float32
+            is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if is_supported else torch.float32
     if device.type != "cpu" or not supports_dtype("bfloat16"):
         return torch.float32
     gain = speedup(cached_probe("block cpu bfloat16"))
@@ -124,20 +124,21 @@ class ProbeResult:
     result: dict[str, Any] | None = None
     why: str = ""  # reason of a failure: the error message, "illegal instruction", "took over 60 s"
     crashed: bool = False  # the process died
-    settings: dict[str, str] = field(
-        default_factory=dict
-    )  # environment variables it was run with, beyond the present ones
+    settings: dict[str, str] = field(default_factory=dict)  # environment variables set for the child only
 
 
-def cached_probe(word: str) -> ProbeResult:
+def cached_probe(name: str) -> ProbeResult:
     """Return the result of one CPU probe from the cache; else run it in a child process and cache it."""
-    known = read_cache().get("probes", {})
-    if word not in known:
-        halves = tuple(f"works cpu {name}" for name in ("float16", "bfloat16"))  # one child for both
-        found = run_probes(halves if word in halves else (word,), seconds=0.1)
-        known |= {name: {"result": one.result, "why": one.why, "crashed": one.crashed} for name, one in found.items()}
-        write_cache("probes", known)
-    return ProbeResult(**known[word])
+    cached = read_cache().get("probes", {})
+    if name not in cached:
+        halves = tuple(f"works cpu {key}" for key in ("float16", "bfloat16"))  # one child for both
+        found = run_probes(halves if name in halves else (name,), seconds=0.1)
+        cached |= {
+            key: {"result": result.result, "why": result.why, "crashed": result.crashed}
+            for key, result in found.items()
+        }
+        write_cache("probes", cached)
+    return ProbeResult(**cached[name])
 
 
 def run_probes(
@@ -152,24 +153,24 @@ def run_probes(
     changed = {name: value for name, value in settings.items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name not in settings} | changed
     found: dict[str, ProbeResult] = {}
-    left = list(probes)
-    while left:
-        lines, how = _run_child(left, environment, timeout, seconds)
-        at = None
+    remaining = list(probes)
+    while remaining:
+        lines, reason = _run_child(remaining, environment, timeout, seconds)
+        current = None
         for line in lines:
             if line.startswith(probe.BEGIN):
-                at = line.removeprefix(probe.BEGIN)
+                current = line.removeprefix(probe.BEGIN)
             elif line.startswith(probe.DONE):
                 values = json.loads(line.removeprefix(probe.DONE))
-                found[values["probe"]], at = ProbeResult(values["result"], settings=changed), None
+                found[values["probe"]], current = ProbeResult(values["result"], settings=changed), None
             elif line.startswith(probe.FAILED):
                 values = json.loads(line.removeprefix(probe.FAILED))
-                found[values["probe"]], at = ProbeResult(why=values["why"], settings=changed), None
-        if at is None and any(word not in found for word in left):
-            at = next(word for word in left if word not in found)  # it did not even begin
-        if at is not None:
-            found[at] = ProbeResult(why=how, crashed=True, settings=changed)
-        left = [word for word in left if word not in found]
+                found[values["probe"]], current = ProbeResult(why=values["why"], settings=changed), None
+        if current is None and any(name not in found for name in remaining):
+            current = next(name for name in remaining if name not in found)  # the child ended before it began
+        if current is not None:
+            found[current] = ProbeResult(why=reason, crashed=True, settings=changed)
+        remaining = [name for name in remaining if name not in found]
     return found
 
 
@@ -178,33 +179,37 @@ def _run_child(
 ) -> tuple[list[str], str]:
     """Return the lines printed by one child, and how it ended; a silent child is killed after `timeout` seconds."""
     command = [sys.executable or "python", "-P", probe.__file__, str(seconds), *probes]
-    with (
-        tempfile.TemporaryDirectory() as here
-    ):  # also its working directory, so that nothing from the caller's is imported
-        out, err = Path(here) / "out", Path(here) / "err"
+    # The folder is also the working directory, so that nothing from the caller's is imported.
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
         try:
             with open(out, "wb") as stdout_file, open(err, "wb") as stderr_file:
                 child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=stdout_file, stderr=stderr_file, env=environment, cwd=here
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout_file,
+                    stderr=stderr_file,
+                    env=environment,
+                    cwd=folder,
                 )
-            how = _wait(child, out, timeout)
+            reason = _wait(child, out, timeout)
         except OSError as error:
             return [], f"no child process could be started: {error.strerror}"
-        lines, last = (file.read_text(encoding="utf-8", errors="replace").splitlines() for file in (out, err))
-    return lines, how or _exit_reason(child.returncode, last[-1] if last else "")
+        lines, errors = (file.read_text(encoding="utf-8", errors="replace").splitlines() for file in (out, err))
+    return lines, reason or _exit_reason(child.returncode, errors[-1] if errors else "")
 
 
 def _wait(child: subprocess.Popen[bytes], out: Path, timeout: float) -> str:
     """Wait until a child ends; kill it, and return why, when its output has not grown for `timeout` seconds."""
-    size, since = 0, time.monotonic()
+    size, last_growth = 0, time.monotonic()
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(0.02)
                 return ""
-            if (now := out.stat().st_size) > size:
-                size, since = now, time.monotonic()
-            elif time.monotonic() - since > timeout:
+            if (current_size := out.stat().st_size) > size:
+                size, last_growth = current_size, time.monotonic()
+            elif time.monotonic() - last_growth > timeout:
                 return f"took over {timeout:g} s"
     finally:
         child.kill()  # does nothing if it has ended
@@ -226,17 +231,17 @@ def _exit_reason(status: int, last: str) -> str:
 
 def cache_dir() -> Path:
     """Return the folder of cached results: ``$REGARD_CACHE``, else ``regard`` in the user's cache folder."""
-    if named := os.environ.get("REGARD_CACHE"):
-        return Path(named).expanduser()
+    if folder := os.environ.get("REGARD_CACHE"):
+        return Path(folder).expanduser()
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
     return Path(home).expanduser() / "regard"
 
 
 def machine_key() -> str:
     """Return a hash of the machine, torch version and environment variables that the results depend on."""
-    about = [FORMAT, platform.system(), platform.machine(), cpu_name(), os.cpu_count(), torch_version()]
+    facts = [FORMAT, platform.system(), platform.machine(), cpu_name(), os.cpu_count(), torch_version()]
     settings = [os.environ.get(name) for name in (ISA_VARIABLE, "OMP_NUM_THREADS", "ATEN_CPU_CAPABILITY")]
-    return blake2b(json.dumps(about + settings).encode(), digest_size=6).hexdigest()
+    return blake2b(json.dumps(facts + settings).encode(), digest_size=6).hexdigest()
 
 
 def torch_version() -> str:

@@ -67,9 +67,9 @@ def compile_step(model: nn.Module, **options: Any) -> nn.Module:
     """
     if not hasattr(model, "freeze"):
         raise Unsupported(f"the steps of {type(model).__name__} have no static shapes, so they cannot be compiled")
-    own: Any = model
-    if not isinstance(own.step, _CompiledStep):
-        own.step = _CompiledStep(own, options)
+    decodable: Any = model
+    if not isinstance(decodable.step, _CompiledStep):
+        decodable.step = _CompiledStep(decodable, options)
     return model
 
 
@@ -127,8 +127,8 @@ class _InferenceLinear(nn.Module):
             return self.product(x)
         with torch.no_grad():
             out = self.product(x)
-        ended: Tensor = _NoBackward.apply(out, x)
-        return ended
+        guarded: Tensor = _NoBackward.apply(out, x)
+        return guarded
 
     def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         """Return the linear map of x, followed by the activation."""
@@ -136,8 +136,8 @@ class _InferenceLinear(nn.Module):
 
     def activated(self, x: Tensor) -> Tensor:
         """Apply the activation, for subclasses whose product does not fuse it."""
-        name, how = self.activation
-        return x.relu_() if name == "relu" else F.gelu(x, approximate=how) if name == "gelu" else x
+        name, variant = self.activation
+        return x.relu_() if name == "relu" else F.gelu(x, approximate=variant) if name == "gelu" else x
 
     def train(self, mode: bool = True) -> _InferenceLinear:
         if mode:
@@ -156,13 +156,13 @@ class _PackedLinear(_InferenceLinear):
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), PACK_ROWS)
 
     def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
-        (name, how), few = self.activation, x.shape[:-1].numel()
-        if few < MIN_ROWS:
-            wide = x.new_zeros(MIN_ROWS, x.shape[-1])
-            wide[:few] = x.reshape(few, x.shape[-1])
-            some: Tensor = torch.ops.mkldnn._linear_pointwise(wide, self.weight, self.bias, name, [], how)
-            return some[:few].view(*x.shape[:-1], some.shape[-1])
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], how)
+        (name, variant), num_rows = self.activation, x.shape[:-1].numel()
+        if num_rows < MIN_ROWS:
+            padded = x.new_zeros(MIN_ROWS, x.shape[-1])
+            padded[:num_rows] = x.reshape(num_rows, x.shape[-1])
+            padded_out: Tensor = torch.ops.mkldnn._linear_pointwise(padded, self.weight, self.bias, name, [], variant)
+            return padded_out[:num_rows].view(*x.shape[:-1], padded_out.shape[-1])
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], variant)
         return out
 
 
@@ -218,30 +218,30 @@ class _InferenceFeedForward(nn.Module):
 
 
 @torch.no_grad()
-def _replace_linears(model: nn.Module, make: type[_InferenceLinear]) -> nn.Module:
+def _replace_linears(model: nn.Module, linear_class: type[_InferenceLinear]) -> nn.Module:
     """Replace the larger linear maps of the model; a shared module stays shared."""
-    if any(isinstance(part, _InferenceLinear) and not isinstance(part, make) for part in model.modules()):
+    if any(isinstance(part, _InferenceLinear) and not isinstance(part, linear_class) for part in model.modules()):
         raise Unsupported("this model was prepared in another way before; load it again")
-    places: dict[int, list[str]] = {}  # names only, so that each old matrix is freed as soon as it is replaced
-    inside: set[str] = set()
+    names_by_module: dict[int, list[str]] = {}  # names only, so that each old matrix is freed as soon as it is replaced
+    replaced: set[str] = set()
     for name, part in model.named_modules(remove_duplicate=False):
-        above = name.rpartition(".")[0]
-        if not name or above in inside:
+        parent = name.rpartition(".")[0]
+        if not name or parent in replaced:
             continue
         if getattr(part, "reads_weights", False):  # it reads the matrices of its linear maps: leave them
-            inside.add(name)
+            replaced.add(name)
             continue
         if _is_feedforward(part):
-            inside.add(name)
-        if name in inside or _is_linear(part):
-            places.setdefault(id(part), []).append(name)
-    for names in places.values():
+            replaced.add(name)
+        if name in replaced or _is_linear(part):
+            names_by_module.setdefault(id(part), []).append(name)
+    for names in names_by_module.values():
         old: Any = model.get_submodule(names[0])
-        new = _InferenceFeedForward(old, make) if isinstance(old, FeedForward) else make(old)
+        new = _InferenceFeedForward(old, linear_class) if isinstance(old, FeedForward) else linear_class(old)
         del old
         for name in names:
-            above, _, last = name.rpartition(".")
-            setattr(model.get_submodule(above), last, new)
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, new)
     if any(isinstance(part, _InferenceLinear) for part in model.modules()):
         _use_matmul_attention(model)
     return model.eval()
@@ -295,8 +295,8 @@ def _pack_int8(weight: Float[Tensor, "E C"]) -> Any:
         try:
             torch.backends.quantized.engine = "fbgemm"
             zero = torch.zeros(len(weight), dtype=torch.long)
-            rounded = torch.quantize_per_channel(weight.contiguous(), scale, zero, 0, torch.qint8)
-            return torch.ops.quantized.linear_prepack(rounded, None)
+            quantized = torch.quantize_per_channel(weight.contiguous(), scale, zero, 0, torch.qint8)
+            return torch.ops.quantized.linear_prepack(quantized, None)
         finally:
             torch.backends.quantized.engine = engine
 

@@ -46,7 +46,7 @@ def peak(device: str, dtype: str) -> dict[str, Any]:
     import torch
 
     kind, size, best = getattr(torch, dtype), 256, {"gflops": 0.0, "size": 0}
-    most, began = 2048 if device == "cpu" else 8192, time.perf_counter()
+    max_size, began = 2048 if device == "cpu" else 8192, time.perf_counter()
     while True:
         a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
         out = torch.empty_like(a)
@@ -54,7 +54,7 @@ def peak(device: str, dtype: str) -> dict[str, Any]:
         if (speed := 2 * size**3 / seconds / 1e9) > best["gflops"]:
             best = {"gflops": speed, "size": size}
         size *= 2
-        if size > most or 8 * seconds > 2 * SECONDS or time.perf_counter() - began > 4 * SECONDS:
+        if size > max_size or 8 * seconds > 2 * SECONDS or time.perf_counter() - began > 4 * SECONDS:
             return best
 
 
@@ -79,30 +79,30 @@ def block(device: str, dtype: str) -> dict[str, Any]:
     rows, n, c, h = (8, 64, 256, 4) if device == "cpu" else (16, 1024, 1024, 16)
     torch.manual_seed(0)
     shapes = (3 * c, c), (c, c), (4 * c, c), (c, 4 * c)
-    qkv, join, up, down = (torch.randn(shape, device=device).mul_(0.03).requires_grad_() for shape in shapes)
+    qkv, out_proj, up, down = (torch.randn(shape, device=device).mul_(0.03).requires_grad_() for shape in shapes)
     x = torch.randn(rows, n, c, device=device, requires_grad=True)
     kind = getattr(torch, dtype)
 
-    def step(narrow: bool) -> None:
-        with torch.autocast(torch.device(device).type, dtype=kind, enabled=narrow):
+    def step(use_autocast: bool) -> None:
+        with torch.autocast(torch.device(device).type, dtype=kind, enabled=use_autocast):
             q, k, v = F.linear(F.layer_norm(x, (c,)), qkv).unflatten(-1, (3, h, c // h)).permute(2, 0, 3, 1, 4)
-            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-            y = x + F.linear(seen, join)
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            y = x + F.linear(attended, out_proj)
             y = y + F.linear(F.gelu(F.linear(F.layer_norm(y, (c,)), up)), down)
         y.float().square().mean().backward()
 
-    found = {True: math.inf, False: math.inf}
+    times = {True: math.inf, False: math.inf}
     for _ in range(2 if SECONDS > 0.05 else 1):
-        for narrow in found:
-            found[narrow] = min(found[narrow], best_time(lambda: step(narrow), device))  # noqa: B023
-    return {"seconds": found[True], "float32": found[False], "tokens": rows * n}
+        for use_autocast in times:
+            times[use_autocast] = min(times[use_autocast], best_time(lambda: step(use_autocast), device))  # noqa: B023
+    return {"seconds": times[True], "float32": times[False], "tokens": rows * n}
 
 
-def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
+def threads(_: str = "cpu", max_count: str = "") -> dict[str, Any]:
     """Return GFLOP/s of small and large products for several numbers of threads."""
     import torch
 
-    max_threads = int(most) if most else torch.get_num_threads()
+    max_threads = int(max_count) if max_count else torch.get_num_threads()
     counts = sorted({1, 2, max_threads // 4, max_threads // 2, max_threads} & set(range(1, max_threads + 1)))
     small = torch.randn(16, 512), torch.randn(2048, 512)
     large = torch.randn(1024, 1024), torch.randn(1024, 1024)
@@ -112,9 +112,9 @@ def threads(_: str = "cpu", most: str = "") -> dict[str, Any]:
         torch.set_num_threads(count)
         # Synchronisation dominates small products and varies from run to run, so take the upper quartile.
         times = _times(lambda: torch.nn.functional.linear(*small), 24, 4)
-        wait = sorted(times)[len(times) * 3 // 4]
-        quick = _best_wall_time(lambda: large[0] @ large[1])
-        found[str(count)] = {"small": 2 * 16 * 512 * 2048 / wait / 1e9, "large": 2 * 1024**3 / quick / 1e9}
+        small_time = sorted(times)[len(times) * 3 // 4]
+        large_time = _best_wall_time(lambda: large[0] @ large[1])
+        found[str(count)] = {"small": 2 * 16 * 512 * 2048 / small_time / 1e9, "large": 2 * 1024**3 / large_time / 1e9}
     torch.set_num_threads(before)
     return found
 
@@ -140,8 +140,8 @@ def attention(device: str, backend: str) -> dict[str, Any]:
             found = torch.autograd.grad(out.sum(), (q, k, v))
         expected = _reference_attention(q, k, v, hidden)
         pairs = [(out, expected), *zip(found, torch.autograd.grad(expected.sum(), (q, k, v)), strict=True)]
-    for one, other in pairs:
-        error = (one.float() - other.float()).abs().max().item()
+    for actual, reference in pairs:
+        error = (actual.float() - reference.float()).abs().max().item()
         if not error < 0.05:  # also for NaN
             share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
             hint = f" (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share} is known to cause this: unset it)" if share else ""
@@ -164,10 +164,15 @@ def devices(_: str = "", __: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {"torch": str(torch.__version__), "threads": torch.get_num_threads(), "devices": []}
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
-            about = torch.cuda.get_device_properties(index)
-            able = torch.cuda.is_bf16_supported(including_emulation=False)
-            one = {"name": f"cuda:{index}", "what": about.name, "memory": about.total_memory, "bfloat16": able}
-            found["devices"].append(one | {"capability": f"{about.major}.{about.minor}"})
+            properties = torch.cuda.get_device_properties(index)
+            supports_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            device = {
+                "name": f"cuda:{index}",
+                "what": properties.name,
+                "memory": properties.total_memory,
+                "bfloat16": supports_bfloat16,
+            }
+            found["devices"].append(device | {"capability": f"{properties.major}.{properties.minor}"})
     for kind in ("mps", "xpu"):
         backend_module = getattr(torch, kind, None) if kind == "xpu" else getattr(torch.backends, kind, None)
         if backend_module is not None and backend_module.is_available():
@@ -212,11 +217,11 @@ def best_time(work: Callable[[], object], device: str) -> float:
         return _best_wall_time(work)
     import torch
 
-    most = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     found = [_best_wall_time(work, time.process_time)]
-    torch.set_num_threads(most)
-    return min(found if most == 1 else [*found, _best_wall_time(work)])
+    torch.set_num_threads(num_threads)
+    return min(found if num_threads == 1 else [*found, _best_wall_time(work)])
 
 
 def _best_wall_time(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
@@ -228,11 +233,11 @@ def _best_wall_time(work: Callable[[], object], clock: Callable[[], float] = tim
 
 
 def _times(
-    work: Callable[[], object], most: int, repeats: int, clock: Callable[[], float] = time.perf_counter
+    work: Callable[[], object], max_series: int, repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """Return the mean times of up to `most` series of `repeats` runs, as many as fit into SECONDS."""
+    """Return the mean times of up to `max_series` series of `repeats` runs, as many as fit into SECONDS."""
     found, began = [_timed(work, repeats, clock)], time.perf_counter()
-    while len(found) < most and time.perf_counter() - began < SECONDS:
+    while len(found) < max_series and time.perf_counter() - began < SECONDS:
         found.append(_timed(work, repeats, clock))
     return found
 
@@ -285,8 +290,8 @@ def main(args: list[str]) -> int:
         try:
             found = PROBES[name](*rest)
         except Exception as error:
-            why = " ".join(str(error).split())[:300] or type(error).__name__
-            _write_line(FAILED + json.dumps({"probe": spec, "why": why}))
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            _write_line(FAILED + json.dumps({"probe": spec, "why": reason}))
         else:
             _write_line(DONE + json.dumps({"probe": spec, "result": found}))
     return 0

@@ -2,13 +2,14 @@
 
     draw_output(photo, boxes, path="boxes.png")
 
-The kind of the output decides what is drawn. Labels keep their colour in all pictures: it comes from the label's name.
+The kind of the output decides what is drawn. The labels of one output have distinct colours, the same for the same set
+of labels.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +25,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = (  # distinguishable for most readers, on photos too (Okabe and Ito 2008, without black)
-    *("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"),
+COLORS = (  # 7 of Okabe and Ito (2008), then lighter and darker hues between them; all readable under black text
+    *("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#9ACD32"),
+    *("#B39DDB", "#00CED1", "#FF8A80", "#A1887F", "#FF4FC3", "#90A4AE", "#FFCC80", "#2ECC40"),
+    *("#8E7CFF", "#C0CA33", "#F06292", "#80DEEA", "#D4A017", "#B2DFDB", "#E1BEE7", "#FF7043"),
 )
 _LONG = 5.0  # inches: the longer side of the picture
 _BARS = 5  # classes that are listed
 
 
-def label_color(label: str) -> str:
-    """Return the colour of a label, the same in every picture."""
-    return COLORS[zlib.crc32(label.encode()) % len(COLORS)]
+def label_colors(labels: Iterable[str]) -> dict[str, str]:
+    """Return a colour for every label, in alphabetical order of the labels; more than there are colours repeat them."""
+    return {label: COLORS[n % len(COLORS)] for n, label in enumerate(sorted(set(labels)))}
 
 
 def can_draw(output: Any) -> bool:
@@ -70,8 +73,9 @@ def draw_output(photo: Any, output: Any, title: str = "", path: str | os.PathLik
 def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
     from matplotlib.patches import Rectangle
 
+    colors = label_colors(box.label for box in boxes.boxes)
     for box in reversed(boxes.boxes):  # the most certain on top
-        color = label_color(box.label)
+        color = colors[box.label]
         size = box.right - box.left, box.bottom - box.top
         axes.add_patch(Rectangle((box.left, box.top), *size, fill=False, edgecolor=color, linewidth=1.8))
         _label(axes, box.left, box.top, f"{box.label} {100 * box.score:.0f} %", color)
@@ -80,13 +84,14 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
 def _draw_masks(axes: Axes, masks: Masks) -> None:
     from matplotlib.colors import to_rgb
 
+    colors = label_colors(mask.label for mask in masks.masks)
     for mask in reversed(masks.masks):
         layer = np.zeros((masks.height, masks.width, 4))
-        layer[mask.pixels] = (*to_rgb(label_color(mask.label)), 0.5)
+        layer[mask.pixels] = (*to_rgb(colors[mask.label]), 0.5)
         axes.imshow(layer, interpolation="nearest", extent=(0, masks.width, masks.height, 0))
         if mask.pixels.any():
             rows, columns = np.nonzero(mask.pixels)
-            _label(axes, float(columns.mean()), float(rows.mean()), mask.label, label_color(mask.label))
+            _label(axes, float(columns.mean()), float(rows.mean()), mask.label, colors[mask.label])
 
 
 def _draw_depth(axes: Axes, depth: Depth) -> None:

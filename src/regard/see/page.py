@@ -95,14 +95,14 @@ def _snapshot(traces: Sequence[Trace], title: str, note: str) -> Snapshot:
         "model": title,
         "task": "",
         "note": "\n".join(visible(line) if line else "" for line in note.splitlines()),
-        "given": {},
-        "sides": sides.by_name,
-        "input": found[0][0]["columns"],
+        "inputs": {},
+        "axes": sides.by_name,
+        "input_axis": found[0][0]["columns"],
         "output": {},
         "picture": False,
-        "sound": None,
-        "rollout": None,
-        "relevance": [],
+        "audio": None,
+        "rollout_axis": None,
+        "relevance_targets": [],
         "maps": [entry for entry, _ in found],
     }
     return Snapshot(about, arrays)
@@ -125,7 +125,7 @@ class _Sides:
         self.by_name[name] = {
             "name": name,
             "tokens": list(tokens),
-            "places": [{"none": True}] * many,
+            "positions": [{"none": True}] * many,
             "special": [False] * many,
         }
         return name

@@ -1,8 +1,11 @@
-"""The service and the explorer: models behind HTTP, requests that run together, and a page to look at models with.
+"""Models over HTTP (`http`) and the explorer's server side and page (`explorer`).
 
-    ready       a model loaded and made fast           host        models by name, a thread for each
-    batching    who waits, who runs together           guard       what a stranger may send, and how long it may take
-    app         all routes                             server      sockets, slow clients, an orderly end
+    http.routes        routes made from the predictors' declarations
+    http.jobs          runs predictors within the limits of the service
+    http.batching      requests that run together
+    http.model_pool    models by name, each with its thread
+    http.middleware    hosts, origins, tokens, sizes of bodies, disconnects
+    http.server        sockets, slow clients, shutdown
 
-Nothing here is imported before it is asked for: ``import regard`` does not know FastAPI.
+Nothing here is imported by ``import regard``, which does not need FastAPI.
 """

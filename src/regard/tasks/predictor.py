@@ -52,6 +52,13 @@ class Predictor:
         """Return an output for every item: a value, or a dict of values where there are several input fields."""
         raise NotImplementedError
 
+    def predict_numbered(self, batch: list[Any], options: Any, numbers: Sequence[int]) -> list[Any]:
+        """Return an output for every item of a part of a longer list; `numbers`, from 1, are their places in the list.
+
+        Override it where seeds or messages depend on the place of an item.
+        """
+        return self.predict(batch, options)
+
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return the output of one input, or a list of outputs for a list of inputs."""
         items, is_single = self.read(inputs)
@@ -105,6 +112,11 @@ class Predictor:
                 label = str(values[name]) if is_file else f"{name} {number}"
                 raise BadInput(str(error) if label in str(error) else f"{label}: {error}") from None
         return found if len(cls.inputs) > 1 else next(iter(found.values()))
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Return how many tokens the model reads of some texts; their characters where it has no tokenizer."""
+        tokenizer: Any = getattr(self, "text", None)
+        return sum(map(len, texts if tokenizer is None else tokenizer.encode(list(texts))))
 
     # -- options -------------------------------------------------------------------------------------------------------
 

@@ -63,14 +63,13 @@ class PolicyGradientLoss:
         self.credit = CREDIT_ASSIGNMENTS[how.credit]
         self.baseline: Baseline = build_part(BASELINES, how.baseline, "baseline", num_samples=how.num_samples)
 
-    def entropy(self, step: int) -> float:
-        """λ_e at an update."""
+    def entropy(self, step: int | Tensor) -> float | Tensor:
+        """Return λ_e at an update."""
         how = self.how
-        return (
-            how.entropy + (how.final_entropy - how.entropy) * min(1.0, step / how.entropy_steps)
-            if how.entropy_steps
-            else how.entropy
-        )
+        if not how.entropy_steps:
+            return how.entropy
+        progress = torch.as_tensor(step / how.entropy_steps).clamp(max=1.0)
+        return how.entropy + (how.final_entropy - how.entropy) * progress
 
     def loss(
         self,
@@ -78,7 +77,7 @@ class PolicyGradientLoss:
         entropy: Float[Tensor, "B T"],
         rewards: Float[Tensor, "B T"],
         real: Bool[Tensor, "B T"],
-        step: int = 0,
+        step: int | Tensor = 0,
         states: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, ""]:
         """To be added to the negative log-likelihood, both summed over readings; those of an input stand together.

@@ -18,7 +18,6 @@ arXiv:1506.03099
 from __future__ import annotations
 
 import inspect
-import math
 
 import torch
 from torch import nn
@@ -36,7 +35,7 @@ class ScheduledSampling:
         self.asked = False
 
     def __call__(
-        self, model: nn.Module, target: Int[Tensor, "B T"], step: int, rng: torch.Generator | None
+        self, model: nn.Module, target: Int[Tensor, "B T"], step: int | Tensor, rng: torch.Generator | None
     ) -> dict[str, Tensor]:
         """What to hand to the model beside the target: `own`, where it reads words of its own; or nothing."""
         if isinstance(self.probability, TeacherForcing):
@@ -46,20 +45,16 @@ class ScheduledSampling:
                 f"a {type(model).__name__} reads whole targets at once, not words of its own: "
                 f"set task.teacher_forcing=always"
             )
-        self.asked, chance = True, self.probability(step)
-        if chance >= 1:
-            return {}
-        return {
-            "sampling_mask": (torch.rand(target.shape, generator=rng) >= chance).to(target.device, non_blocking=True)
-        }
+        self.asked = True
+        probability = self.probability(torch.as_tensor(step))
+        return {"sampling_mask": torch.rand(target.shape, generator=rng, device=target.device) >= probability}
 
 
 class TeacherForcing:
     """Teacher forcing."""
 
-    def __call__(self, step: int) -> float:
-        """Certain."""
-        return 1.0
+    def __call__(self, step: Tensor) -> Tensor:
+        return torch.ones_like(step, dtype=torch.float64)
 
 
 class LinearSchedule:
@@ -72,9 +67,8 @@ class LinearSchedule:
             )
         self.steps, self.min_probability = steps, min_probability
 
-    def __call__(self, step: int) -> float:
-        """The chance after so many updates."""
-        return max(self.min_probability, 1 - (1 - self.min_probability) * step / self.steps)
+    def __call__(self, step: Tensor) -> Tensor:
+        return (1 - (1 - self.min_probability) * step / self.steps).clamp(min=self.min_probability)
 
 
 class ExponentialSchedule:
@@ -85,9 +79,8 @@ class ExponentialSchedule:
             raise BadInput(f"an exponential goes down where 0 < k < 1, not with {k}")
         self.k = k
 
-    def __call__(self, step: int) -> float:
-        """The chance after so many updates."""
-        return float(self.k**step)
+    def __call__(self, step: Tensor) -> Tensor:
+        return self.k ** step.double()
 
 
 class InverseSigmoidSchedule:
@@ -98,9 +91,8 @@ class InverseSigmoidSchedule:
             raise BadInput(f"an inverse sigmoid needs k >= 1, not {k}")
         self.k = k
 
-    def __call__(self, step: int) -> float:
-        """The chance after so many updates."""
-        return self.k / (self.k + math.exp(min(step / self.k, 700)))
+    def __call__(self, step: Tensor) -> Tensor:
+        return self.k / (self.k + (step / self.k).double().clamp(max=700).exp())
 
 
 SAMPLING_SCHEDULES: Registry = {

@@ -18,6 +18,7 @@ class Stateless:
     metrics: tuple[Metric, ...] = (loss_metric(""),)  # of `evaluate` and `report`; the first is the primary one
     unit = "tokens"  # what `count` counts
     split_size = "tokens"  # the key of a report that has the size of the split
+    capturable = False  # whether updates were tested as CUDA graphs (train.graph=auto captures only those)
 
     def after_update(self, model: nn.Module, step: int) -> None:
         """Nothing moves here but the model itself."""

@@ -91,7 +91,7 @@ class Tokenizer:
         self._special_ids = declared | set(self._special.values())
         self._render = _renderer(layout)
 
-    # -- train, load, save ------------------------------------------------------------------------------------------
+    # -- train, load, save ---------------------------------------------------------------------------------------------
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str = "bytes", size: int = 8000, lower: bool = False) -> Tokenizer:
@@ -156,7 +156,7 @@ class Tokenizer:
         other.normalizer = normalizers.Sequence(steps)
         return _rebuild(other.to_str(), self.__reduce__()[1][1])
 
-    # -- encode, decode ---------------------------------------------------------------------------------------------
+    # -- encode, decode ------------------------------------------------------------------------------------------------
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the token ids of every line, without special tokens."""
@@ -189,8 +189,8 @@ class Tokenizer:
         ``[CLS] first [SEP]`` is segment 0, ``second [SEP]`` segment 1.
         """
         tokens = [self.bos, *first, self.eos]
-        more = [] if second is None else [*second, self.eos]
-        return tokens + more, [0] * len(tokens) + [1] * len(more)
+        second_tokens = [] if second is None else [*second, self.eos]
+        return tokens + second_tokens, [0] * len(tokens) + [1] * len(second_tokens)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of every row, without special tokens (the unknown token included)."""
@@ -232,7 +232,7 @@ def _rebuild(serialized: str, special: dict[str, str]) -> Tokenizer:
     return Tokenizer(HFTokenizer.from_str(serialized), special)
 
 
-# -- training, one function a kind ----------------------------------------------------------------------------------
+# -- training, one function a kind -------------------------------------------------------------------------------------
 
 # A word or a run of punctuation, with the space before it. No piece then crosses "<s>" or "</s>".
 WORDS_AND_PUNCTUATION = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^\p{{L}}\p{{M}}\p{{N}}{SPACE}]+|{SPACE}+"
@@ -295,8 +295,8 @@ def _stable_pieces(scored: list[tuple[str, float]], capacity: int) -> list[tuple
         unused = len(piece) == 1 and abs(steps - round(steps)) < 1e-5 and round(steps) < len(scored)
         stable.append((piece, round(floor if unused else score, 5)))
     stable.sort(key=lambda item: (-item[1], item[0]))
-    left = capacity - sum(len(piece) == 1 for piece, _ in stable)  # all characters stay: they spell rare words
-    longer = {piece for piece, _ in [item for item in stable if len(item[0]) > 1][: max(0, left)]}
+    remaining = capacity - sum(len(piece) == 1 for piece, _ in stable)  # all characters stay: they spell rare words
+    longer = {piece for piece, _ in [item for item in stable if len(item[0]) > 1][: max(0, remaining)]}
     return [item for item in stable if len(item[0]) == 1 or item[0] in longer]
 
 
@@ -405,25 +405,25 @@ def _known_characters(tokenizer: HFTokenizer, lines: Iterator[str], capacity: in
         counts.update(text)
     del counts[" "], counts[SPACE]  # the same in pieces, and always known
     ranked = sorted(counts, key=lambda c: (-counts[c], c))
-    known, rare = ranked[: capacity - 1], ranked[capacity - 1 :]
+    frequent, rare = ranked[: capacity - 1], ranked[capacity - 1 :]
     dropped = str.maketrans(dict.fromkeys([SPACE, *rare], " "))
-    return [text.translate(dropped) for text in texts], sorted(known)
+    return [text.translate(dropped) for text in texts], sorted(frequent)
 
 
 def _lines(lines: Iterable[str]) -> Iterator[str]:
     if isinstance(lines, (str, bytes)):
         raise BadInput("train takes an iterable of lines, not one string; for a file: open(path, encoding='utf-8')")
-    seen = False
+    has_text = False
     for line in lines:
         if not isinstance(line, str):
             raise BadInput(f"lines to train on must be strings, got a {type(line).__name__}")
-        seen = seen or bool(line.strip())
+        has_text = has_text or bool(line.strip())
         yield line
-    if not seen:
+    if not has_text:
         raise BadInput("there is no text to train on")
 
 
-# -- loading --------------------------------------------------------------------------------------------------------
+# -- loading -----------------------------------------------------------------------------------------------------------
 
 
 def _types(part: Any) -> set[str]:
@@ -458,11 +458,11 @@ def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping
     for role in (*ROLES, *OPTIONAL_ROLES):
         names = (named[role],) if role in named else SPECIAL_NAMES[role]
         # Declared special tokens first: a large vocabulary may have "</s>" as a piece of some web page.
-        known = [added[n] for n in names if n in added] + [
+        candidates = [added[n] for n in names if n in added] + [
             i for i in map(tokenizer.token_to_id, names) if i is not None
         ]
-        if known:
-            found[role] = known[0]
+        if candidates:
+            found[role] = candidates[0]
     model = layout["model"]
     if "unk" not in found and (i := model.get("unk_id")) is not None:
         found["unk"] = i
@@ -475,9 +475,10 @@ def _find_special(tokenizer: HFTokenizer, layout: dict[str, Any], named: Mapping
             found.setdefault("unk", found["eos"])  # nothing is unknown to bytes
     if missing := [role for role in ROLES if role not in found]:
         example = ", ".join(f"{role!r}: '...'" for role in missing)
-        have = ", ".join(list(added)[:8]) or "none"
+        available = ", ".join(list(added)[:8]) or "none"
         raise BadInput(
-            f"cannot tell which token is {' or '.join(missing)}; pass special={{{example}}} (special tokens: {have})"
+            f"cannot tell which token is {' or '.join(missing)}; pass special={{{example}}} "
+            f"(special tokens: {available})"
         )
     return found
 
@@ -489,13 +490,13 @@ def _special_from_config(file: Path) -> dict[str, str]:
         return {}
     config = json.loads(_read_json(config_file))
     vocabulary = json.loads(_read_json(file))
-    known = {token["content"] for token in vocabulary.get("added_tokens") or ()}
+    added_tokens = {token["content"] for token in vocabulary.get("added_tokens") or ()}
     named: dict[str, str] = {}
     for role in (*ROLES, *OPTIONAL_ROLES):
-        other = {"bos": "cls", "eos": "sep"}.get(role, role)  # BERT's names
-        value: Any = config.get(f"{role}_token") or config.get(f"{other}_token")
+        bert_role = {"bos": "cls", "eos": "sep"}.get(role, role)  # BERT's names
+        value: Any = config.get(f"{role}_token") or config.get(f"{bert_role}_token")
         name: Any = value.get("content") if isinstance(value, dict) else value
-        if name in known:  # some files name tokens that transformers adds at load time
+        if name in added_tokens:  # some files name tokens that transformers adds at load time
             named[role] = name
     return named
 
@@ -560,7 +561,7 @@ def _write(file: Path, text: str) -> None:
     atomic_write(text.encode("utf-8"), file)
 
 
-# -- labels of tokens -----------------------------------------------------------------------------------------------
+# -- labels of tokens --------------------------------------------------------------------------------------------------
 
 
 def _renderer(layout: dict[str, Any]) -> Callable[[str], str]:

@@ -152,6 +152,8 @@ def build_result(
         "data_parallel": run.parallel.mode,
         "precision": run.precision,
         "compiled": run.eager is None,
+        "captured_shapes": len(run.graphs.graphs) if run.graphs is not None else 0,
+        "replayed_updates": run.graphs.replays if run.graphs is not None else 0,
         "torch": torch.__version__,
         "seed": run.settings.seed,
         "final_weights": chosen,

@@ -18,7 +18,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -49,6 +49,7 @@ from regard.training.parallel.parallelize import ParallelModel, select_data_para
 from regard.training.recipe import Recipe, build, changed_settings, load_saved_recipe, save_recipe, to_json
 from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
+from regard.training.update_graph import UpdateGraphs, UpdateNumbers, training_stream
 from regard.training.weight_averaging import ExponentialMovingAverage, named_tensors
 
 LOCK_FILE = ".lock"  # in the folder of a run, locked by the process that trains into it
@@ -128,6 +129,7 @@ class TrainingRun:
             no_decay=parameters_without_decay(self.model),
         )
         self.ema = ExponentialMovingAverage(self.model, s.ema_decay) if s.ema_decay else None
+        self.sampling = torch.Generator(self.device)
         self._seed(latest=0)
         # the rest of the checkpoint
         self.step, self.position, self.tokens, self.seconds = 0, StreamPosition(), 0, 0.0
@@ -143,9 +145,33 @@ class TrainingRun:
             save_recipe(fitted, out)
         self.metrics = MetricsFile(out / "metrics.jsonl", self.step, world.is_main_process)
         self.loggers = Loggers(out, s.loggers if world.is_main_process else (), to_json(fitted))
+        self.graphs, self.graph_message = self._make_graphs()
         self.drawn_at, self.clock = -math.inf, 0.0
         self.stop = ""  # why the run ends early
         world.barrier()
+
+    def _make_graphs(self) -> tuple[UpdateGraphs | None, str]:
+        """Return what runs updates on a GPU, and why it captures none."""
+        if self.device.type != "cuda":
+            if self.settings.graph == "on":
+                raise BadInput("train.graph=on needs a GPU: CUDA graphs do not exist elsewhere")
+            return None, ""
+        reason = ""
+        if self.settings.graph == "off":
+            reason = "train.graph=off"
+        elif self.world.size > 1 or self.parallel.mode != "one":
+            reason = "several processes"
+        elif self.settings.graph == "auto" and not getattr(self.task, "capturable", False):
+            reason = f"not tested with the task {self.task.name}; train.graph=on tries it"
+        elif self.settings.graph == "auto" and self.settings.deterministic:
+            reason = "not tested with deterministic algorithms; train.graph=on tries it"
+        elif self.settings.gradient_checkpointing:
+            reason = "gradient checkpointing"
+        if reason and self.settings.graph == "on":
+            raise BadInput(f"train.graph=on is impossible here: {reason}")
+        return UpdateGraphs(
+            self._compute, self.device, [self.sampling], lambda line: self.say(line), not reason
+        ), reason
 
     def _trained_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return every trained parameter by name, the model's and the task's."""
@@ -157,7 +183,7 @@ class TrainingRun:
         replica, seed = self.world.replica, self.settings.seed
         suffix = f"/{replica}/{latest}" if replica or latest else ""
         torch.manual_seed(rng.derive_seed(seed, f"dropout{suffix}"))
-        self.sampling = torch.Generator().manual_seed(rng.derive_seed(seed, f"sampling{suffix}"))
+        self.sampling.manual_seed(rng.derive_seed(seed, f"sampling{suffix}"))
 
     def train(self, watch: bool = False) -> dict[str, Any]:
         """Train until the last update, or until the run is stopped."""
@@ -166,6 +192,7 @@ class TrainingRun:
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
         with (
+            training_stream(self.device),
             Interrupt(compiling=self.compiled is not None) as interrupt,
             closing(self.loggers),
             self._progress(watch) as progress,
@@ -246,35 +273,55 @@ class TrainingRun:
     def _update(self, batches: Iterator[StreamItem[Any]]) -> None:
         items = [next(batches) for _ in range(self.settings.gradient_accumulation_steps)]
         count = max(1, self.world.sum_over_replicas(sum(d.count for d in items)))
-        for d in items:
-            with self.parallel.accumulating(last=d is items[-1]):
-                total, parts = self._loss(d.batch)
-                # a replica without rows in this batch got a dummy row; gradients are averaged over replicas
-                weight = (self.world.num_replicas if d.count else 0) / count
-                (total / count if self.world.size == 1 else total * weight).backward()
-            for name, part in parts.items():
-                part = part.detach() if d.count else torch.zeros_like(part)
-                self.sums[name] = self.sums[name] + part if name in self.sums else part.clone()
+        # a replica without rows in this batch got a dummy row; gradients are averaged over replicas
+        weights = [(self.world.num_replicas if d.count else 0) / count for d in items]
+        decay = self.ema.decay_at(self.step + 1) if self.ema is not None else 0.0
+        numbers = UpdateNumbers(self.step, self.learning_rate(self.step + 1), decay, weights)
+        inputs = [d.batch for d in items]
+        if self.graphs is not None:
+            self.graphs.run(inputs, numbers)
+        else:
+            self._compute(inputs, numbers)
         self.step += 1
-        s = self.settings
-        norm, skipped = self.optimizer.step(
-            s.learning_rate
-            * learning_rate_factor(s.schedule, self.step, s.warmup_steps, s.steps, s.min_learning_rate_ratio)
-        )
-        for name, value in (("_norm", norm.masked_fill(skipped > 0, 0.0)), ("_skipped", skipped)):
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-        self.task.after_update(self.model, self.step)
-        if self.ema is not None:
-            self.ema.update(self.step)
         self.position = items[-1].next_position
         self.tokens += count
         self.since_log["updates"] += 1
         self.since_log["count"] += count
 
-    def _loss(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def _compute(self, batches: Sequence[Any], numbers: UpdateNumbers) -> None:
+        """Compute one update: no host synchronisation, no state outside tensors."""
+        for batch, weight in zip(batches, numbers.weights, strict=True):
+            with self.parallel.accumulating(last=batch is batches[-1]):
+                total, parts = self._loss(batch, numbers.step)
+                (total * weight).backward()
+            used = isinstance(weight, Tensor) or weight > 0
+            self._add_to_log({name: x.detach() if used else torch.zeros_like(x) for name, x in parts.items()})
+        norm, skipped = self.optimizer.step(numbers.learning_rate)
+        self._add_to_log({"_norm": norm.masked_fill(skipped > 0, 0.0), "_skipped": skipped})
+        self.task.after_update(self.model, numbers.step + 1)
+        if self.ema is not None:
+            self.ema.update(numbers.ema_decay)
+
+    def _add_to_log(self, values: Mapping[str, Tensor]) -> None:
+        for name, x in values.items():
+            if name in self.sums:
+                self.sums[name] += x
+            else:
+                self.sums[name] = x.clone()
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of an update, counted from 1."""
+        s = self.settings
+        return s.learning_rate * learning_rate_factor(
+            s.schedule, step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
+        )
+
+    def _loss(self, batch: Any, step: Any) -> tuple[Tensor, dict[str, Tensor]]:
         try:
-            return self._objective(batch)
+            return self._objective(batch, step)
         except Exception as error:
+            if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                raise
             if is_out_of_memory(error):
                 raise BadInput(suggest_batch_size(self, batch, error)) from None
             if self.compiled is None or not is_compiler_error(error):
@@ -283,11 +330,11 @@ class TrainingRun:
         self.compiled.undo()
         self.compiled, self.eager = None, f"the compiler failed ({failed})"
         self.say(f"eager: {self.eager}")
-        return self._objective(batch)
+        return self._objective(batch, step)
 
-    def _objective(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def _objective(self, batch: Any, step: Any) -> tuple[Tensor, dict[str, Tensor]]:
         with self.autocast():
-            return self.parallel.loss(batch.to(self.device), self.step, self.sampling)
+            return self.parallel.loss(batch.to(self.device), step, self.sampling)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return a context in which products run in the run's precision."""
@@ -309,10 +356,7 @@ class TrainingRun:
         skipped = int(values.pop("_skipped", 0.0))
         norm = values.pop("_norm", 0.0) / max(1, updates - skipped)
         numbers = {name: value / count for name, value in values.items()}
-        s = self.settings
-        rate = s.learning_rate * learning_rate_factor(
-            s.schedule, self.step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
-        )
+        rate = self.learning_rate(self.step)
         row = {"step": self.step, "epoch": self.position.epoch, "tokens": self.tokens, **numbers, "lr": rate}
         row |= {"grad_norm": norm, "seconds": round(self.seconds, 3)}
         row["tokens_per_second"] = round(count / max(self.since_log["seconds"], 1e-9), 1)
@@ -321,7 +365,9 @@ class TrainingRun:
         self.metrics.add(row)
         self.loggers.add(row)
         progress.update(self.step, {**numbers, "lr": rate, f"{self.task.unit}/s": row["tokens_per_second"]})
-        self.sums, self.since_log = {}, {"updates": 0, "count": 0, "seconds": 0.0}
+        self.since_log = {"updates": 0, "count": 0, "seconds": 0.0}
+        for x in self.sums.values():  # in place: graphs add to these tensors
+            x.zero_()
         if skipped == updates:
             newest = self.checkpoints.newest()
             raise RegardError(
@@ -474,6 +520,8 @@ class TrainingRun:
 
     def _first_line(self) -> str:
         how = "compiled" if self.eager is None else f"eager: {self.eager}"
+        if self.graphs is not None:
+            how += f", no CUDA graphs: {self.graph_message}" if self.graph_message else ", CUDA graphs"
         parallel = self.parallel.describe()
         checkpointing = ", gradient checkpointing" if self.settings.gradient_checkpointing else ""
         resumed = f"; resumed from update {self.step}" if self.step else ""

@@ -51,6 +51,7 @@ class Train:
     device: str = "auto"  # auto: the GPU if there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
     compile: bool | None = None  # None: on a GPU with a C++ compiler
+    graph: Literal["auto", "on", "off"] = "auto"  # updates as CUDA graphs; auto: on one GPU, for tested tasks
     deterministic: bool = False  # use deterministic algorithms only (on a CPU all are)
     data_parallel: Literal["auto", "ddp", "fsdp"] = "auto"  # over the processes of torchrun: copies or shards
     tensor_parallel: int = 1  # processes that share the heads and hidden units of every block

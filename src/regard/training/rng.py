@@ -36,8 +36,9 @@ def get_rng_state(device: torch.device, sampling: torch.Generator) -> dict[str, 
 
 
 def set_rng_state(state: dict[str, Any], device: torch.device, sampling: torch.Generator) -> None:
-    """Restore a state of `get_rng_state`; on another kind of device, dropout keeps its seed."""
+    """Restore a state of `get_rng_state`; on another kind of device, dropout and sampling keep their seeds."""
     torch.set_rng_state(state["host"])
-    sampling.set_state(state["sampling"])
+    if ("cuda" in state) == (device.type == "cuda"):
+        sampling.set_state(state["sampling"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)

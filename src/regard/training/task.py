@@ -33,6 +33,7 @@ class Task(Protocol):
     name: str
     unit: str  # what `count` counts: tokens, words, images
     split_size: str  # the key of a report that has the size of the split
+    capturable: bool  # updates may be CUDA graphs: they compute on the device, with state in tensors changed in place
 
     def fit(self, config: Any) -> Any:
         """Return the model's config with the fields that only the data determine."""
@@ -42,8 +43,11 @@ class Task(Protocol):
         """Return the endless stream of training batches."""
         ...
 
-    def loss(self, model: nn.Module, batch: Any, step: int, rng: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss summed over a batch, and its parts (detached sums) for the log; "loss" is one of them."""
+    def loss(self, model: nn.Module, batch: Any, step: Any, rng: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss summed over a batch, and its parts (detached sums) for the log; "loss" is one of them.
+
+        `step`, the number of updates before this one, is a tensor on a GPU; `rng` is a generator on the batch's device.
+        """
         ...
 
     def count(self, batch: Any) -> int:

@@ -26,14 +26,20 @@ class ExponentialMovingAverage:
         self.parameters = {name: x for name, x in named_tensors(model).items() if x.is_floating_point()}
         self.averages = {name: x.detach().float().clone() for name, x in self.parameters.items()}
 
+    def decay_at(self, step: int) -> float:
+        """Return the decay of update `step`, counted from 1."""
+        return min(self.decay, (1 + step) / (10 + step))
+
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Move towards the weights after update `step`, counted from 1."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def update(self, decay: float | Tensor) -> None:
+        """Move towards the weights; a decay on the device is not read by the host."""
         pairs = [(to_local(self.averages[name]), to_local(x).float()) for name, x in self.parameters.items()]
         pairs = [pair for pair in pairs if pair[0].numel()]  # a process may have no part of a short tensor
         if pairs:
-            torch._foreach_lerp_([average for average, _ in pairs], [x for _, x in pairs], 1 - decay)
+            averages = [average for average, _ in pairs]
+            change = torch._foreach_sub([x for _, x in pairs], averages)
+            torch._foreach_mul_(change, 1 - decay)
+            torch._foreach_add_(averages, change)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

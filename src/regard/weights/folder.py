@@ -426,12 +426,12 @@ def _is_finite(tensor: Tensor) -> bool:
 def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the configuration in the current format."""
     if "format" not in config and "model_type" in config:
-        kind = str(config["model_type"])
-        if kind not in HF_IMPORTERS:
+        name = str(config["model_type"])
+        if name not in HF_IMPORTERS:
             known = ", ".join(HF_IMPORTERS)
-            raise BadInput(f"{folder} is a '{kind}' folder of transformers; supported: {known}")
-        reader = HF_IMPORTERS[kind]
-        raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
+            raise BadInput(f"{folder} is a '{name}' folder of transformers; supported: {known}")
+        reader = HF_IMPORTERS[name]
+        raise BadInput(f"{folder} is a '{name}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadInput(f"{folder / CONFIG} has no format number; it was not written by regard.save")

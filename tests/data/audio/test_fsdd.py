@@ -21,8 +21,8 @@ def there(name):
     return True
 
 
-digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are not there")
-an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is not there")
+digits = pytest.mark.skipif(not there("fsdd"), reason="the digits are missing: set REGARD_DATA")
+an4 = pytest.mark.skipif(not there("an4"), reason="AN4 is missing: set REGARD_DATA")
 FEW = SpokenDigits(train_strings=40, eval_strings=30, batch_size=8)
 
 
@@ -32,7 +32,7 @@ def some(stream, place, many):
 
 
 @digits
-def test_the_parts_share_no_recording_and_test_is_the_official_one():
+def test_splits_are_disjoint_and_test_is_the_official_one():
     text = FEW.build_tokenizer()
     _, _, digit, speaker, take, test = read_recordings("fsdd")
     used = {part: np.concatenate([np.concatenate(own) for own in FEW.load(part, text).clips]) for part in FEW.splits()}
@@ -46,7 +46,7 @@ def test_the_parts_share_no_recording_and_test_is_the_official_one():
 
 
 @digits
-def test_a_string_is_its_speakers_recordings_with_pauses_between():
+def test_string_is_one_speakers_recordings_with_pauses():
     part = FEW.load("val", FEW.build_tokenizer())
     speaker = read_recordings("fsdd")[3]
     for key in range(30):
@@ -78,19 +78,19 @@ def test_training_strings_depend_on_seed_epoch_and_row_alone():
 
 
 @digits
-def test_what_is_measured_on_does_not_depend_on_how_is_trained():
+def test_evaluation_strings_do_not_depend_on_training_settings():
     text = FEW.build_tokenizer()
-    plain = FEW.load("test", text).strings
+    plain = FEW.load("test", text).examples
     other = (
         SpokenDigits(
             train_strings=7, eval_strings=30, batch_size=3, speed_perturbation=False, max_gain_db=0.0, time_masks=0
         )
         .load("test", text)
-        .strings
+        .examples
     )
     assert all(torch.equal(a, b) and said == also for (a, said), (b, also) in zip(plain, other, strict=True))
     assert len(plain) == 30
-    found = [len(said.split()) for _, said in FEW.load("test", text).strings]
+    found = [len(said.split()) for _, said in FEW.load("test", text).examples]
     assert set(found) <= set(range(1, 8))
 
 
@@ -99,8 +99,8 @@ def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
     part = FEW.load("test", FEW.build_tokenizer())
     (batch, *_) = part.eval_batches(2000)
     assert batch.frames.shape[1] % 8 == 0
-    for row, many in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
-        assert row[many:].abs().sum() == 0
+    for row, count in zip(batch.frames, batch.frame_lengths.tolist(), strict=True):
+        assert row[count:].abs().sum() == 0
     assert count_targets(batch) == int((batch.target_lengths - 1).sum())
     assert sum(len(b.frames) for b in part.eval_batches(2000)) == 30
     text = FEW.build_tokenizer()
@@ -109,7 +109,7 @@ def test_a_batch_is_padded_with_zeros_and_counts_words_and_ends():
 
 
 @digits
-def test_speed_changes_how_long_a_string_is():
+def test_speed_perturbation_changes_the_length():
     part = FEW.load("train", FEW.build_tokenizer())
     plan = part.plan(5)
     slow, fast = (part.waveform(plan._replace(speed=speed)) for speed in (9, 11))
@@ -122,15 +122,15 @@ def test_an4_has_its_official_parts_and_normalised_features():
     text = data.build_tokenizer()
     parts = {name: data.load(name, text) for name in data.splits()}
     assert {name: len(part) for name, part in parts.items()} == {"train": 853, "val": 95, "test": 130}
-    assert sum(len(said.split()) for _, said in parts["test"].rows) == 773
-    frames, said = parts["test"].rows[0]
+    assert sum(len(said.split()) for _, said in parts["test"].examples) == 773
+    frames, said = parts["test"].examples[0]
     assert frames.shape[1] == data.features == 39
     torch.testing.assert_close(frames[:, :13].mean(0), torch.zeros(13), atol=1e-4, rtol=0)
     assert text.decode([text.encode_one(said)])[0] == said
     batch = some(parts["train"].stream(1), StreamPosition(), 1)[0].batch
     assert batch.frames.shape[0] == 32
     for part in parts.values():  # two halvings leave room for every letter
-        for frames, said in part.rows:
+        for frames, said in part.examples:
             ids = text.encode_one(said)
             again = sum(a == b for a, b in pairwise(ids))
             assert (len(frames) + 3) // 4 >= len(ids) + again
@@ -159,14 +159,14 @@ def tone(path, rate, channels=1, seconds=0.5, **how):
 
 
 @pytest.mark.parametrize(("kind", "rate", "channels"), [("wav", 8000, 1), ("flac", 44100, 2), ("wav", 16000, 3)])
-def test_sounds_of_any_rate_and_channels_become_one_row(tmp_path, kind, rate, channels):
+def test_audio_is_resampled_and_mixed_to_mono(tmp_path, kind, rate, channels):
     wave = read_audio(tone(tmp_path / f"a.{kind}", rate, channels), 8000)
     assert wave.shape == (4000,)
     expected = 0.375 if channels > 1 else 0.5
     assert wave[200:-200].abs().max() == pytest.approx(expected, rel=0.02)
 
 
-def test_what_is_no_sound_is_said_in_one_line(tmp_path):
+def test_invalid_audio_is_refused_in_one_line(tmp_path):
     soundfile = pytest.importorskip("soundfile")
     (tmp_path / "text.wav").write_text("this is no sound")
     (tmp_path / "empty.wav").write_bytes(b"")

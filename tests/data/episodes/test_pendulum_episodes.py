@@ -20,7 +20,7 @@ def play(height, episodes=20):
     return torch.stack(rewards, 1)
 
 
-def test_left_alone_it_keeps_its_energy_and_swings_in_time():
+def test_free_pendulum_conserves_energy_and_period():
     """Small swings take 2π / √15 seconds, that is 16.2 actions."""
     place, angles = torch.tensor([[math.pi + 0.1, 0.0]], dtype=torch.float64), []
     for _ in range(160):
@@ -31,7 +31,7 @@ def test_left_alone_it_keeps_its_energy_and_swings_in_time():
     assert max(angles[-20:]) == pytest.approx(0.1, rel=0.1)
 
 
-def test_the_motor_is_too_weak_to_lift_it_at_once():
+def test_motor_cannot_lift_the_pendulum_directly():
     place = torch.tensor([[math.pi, 0.0]])
     heights = []
     for _ in range(pendulum.EPISODE_STEPS):
@@ -51,7 +51,7 @@ def test_returns_grow_with_the_height_a_controller_swings_to():
     assert returns[-1] > 55
 
 
-def test_the_record_is_always_the_same_and_parts_differ():
+def test_episodes_are_deterministic_and_splits_differ():
     data = PendulumEpisodes(episodes=30)
     one, two = data.load("train"), PendulumEpisodes(episodes=30).load("train")
     assert one.fingerprint() == two.fingerprint() != PendulumEpisodes(episodes=30, seed=1).load("train").fingerprint()
@@ -60,7 +60,7 @@ def test_the_record_is_always_the_same_and_parts_differ():
     assert not torch.equal(data.initial_states("val", 5), data.initial_states("test", 5))
 
 
-def test_the_record_holds_every_skill_and_they_are_told_apart_by_their_returns():
+def test_episodes_have_every_skill_with_different_returns():
     episodes = PendulumEpisodes(episodes=200).load("train")
     returns = [float(episodes.returns[episodes.skill == i, 0].mean()) for i in range(len(SKILLS))]
     assert (episodes.skill.bincount() / 200).tolist() == pytest.approx([0.3, 0.5, 0.2])
@@ -68,7 +68,7 @@ def test_the_record_holds_every_skill_and_they_are_told_apart_by_their_returns()
 
 
 @pytest.mark.parametrize("levels", [0, 5])
-def test_a_window_is_a_piece_of_an_episode(levels):
+def test_window_is_part_of_an_episode(levels):
     data = PendulumEpisodes(episodes=12, torque_levels=levels, context_length=7, batch_size=5)
     episodes = data.load("train")
     batch = episodes.collate(torch.tensor([0, 3 * episodes.windows + 9]))
@@ -84,20 +84,20 @@ def test_a_window_is_a_piece_of_an_episode(levels):
         assert set(episodes.actions.unique().tolist()) == set(range(levels))
 
 
-def test_an_epoch_draws_every_window_once():
+def test_epoch_has_every_window_once():
     data = PendulumEpisodes(episodes=10, context_length=77, batch_size=5)
     stream, seen = data.load("train").stream(seed=3).start(StreamPosition()), []
     for _ in range(8):
-        drawn = next(stream)
-        assert drawn.count == 5 * 77
-        seen += [(int(t[0]), float(s[0, 0])) for t, s in zip(drawn.batch.timesteps, drawn.batch.states, strict=True)]
+        item = next(stream)
+        assert item.count == 5 * 77
+        seen += [(int(t[0]), float(s[0, 0])) for t, s in zip(item.batch.timesteps, item.batch.states, strict=True)]
     assert len(set(seen)) == 40
-    assert drawn.next_position == StreamPosition(1, 0)
+    assert item.next_position == StreamPosition(1, 0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"), [({"context_length": 81}, "80 actions"), ({"torque_levels": 1}, "no choice")]
 )
-def test_what_makes_no_sense_is_refused(settings, message):
+def test_invalid_episode_settings_are_refused(settings, message):
     with pytest.raises(BadInput, match=message):
         PendulumEpisodes(**settings)

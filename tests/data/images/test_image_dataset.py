@@ -20,9 +20,9 @@ from regard.data.images.image_shards import ImageBatch
 def pets(tmp_path_factory):
     """41 cats and 23 dogs of different shapes; the red channel identifies each image."""
     folder = tmp_path_factory.mktemp("pets")
-    for label, (name, many) in enumerate((("cat", 41), ("dog", 23))):
+    for label, (name, count) in enumerate((("cat", 41), ("dog", 23))):
         (folder / name).mkdir()
-        for number in range(many):
+        for number in range(count):
             colour = (number, 100 + label, 7)
             Image.new("RGB", (20 + number, 30), colour).save(folder / name / f"{number:02d}.png")
     return folder
@@ -34,9 +34,9 @@ def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     (folder / "mnist").mkdir()
     made = {}
-    for part, many in (("train", 120), ("test", 30)):
-        made[f"{part}_images"] = np.arange(many, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
-        made[f"{part}_labels"] = np.arange(many, dtype=np.uint8) % 10
+    for part, count in (("train", 120), ("test", 30)):
+        made[f"{part}_images"] = np.arange(count, dtype=np.uint8)[:, None, None].repeat(28, 1).repeat(28, 2)
+        made[f"{part}_labels"] = np.arange(count, dtype=np.uint8) % 10
     np.savez(folder / "mnist" / "mnist.npz", **made)
     return folder
 
@@ -51,7 +51,7 @@ def which(held):
     return held.pixels[:, 0, 0, 0].tolist()
 
 
-def test_the_parts_of_a_set_share_no_image_and_leave_none_out(mnist):
+def test_image_splits_are_disjoint_and_complete(mnist):
     train, val, test = (mnist.load(part) for part in ("train", "val", "test"))
     assert len(val) == 12
     assert sorted(which(train) + which(val)) == list(range(120))
@@ -62,7 +62,7 @@ def test_the_parts_of_a_set_share_no_image_and_leave_none_out(mnist):
         assert held.pixels.dtype == torch.uint8
 
 
-def test_validation_is_drawn_by_the_seed_alone(mnist):
+def test_validation_split_depends_on_the_seed_alone(mnist):
     def drawn(**changes):
         return which(ImageDataset("mnist", **changes).load("val"))
 
@@ -70,27 +70,27 @@ def test_validation_is_drawn_by_the_seed_alone(mnist):
     assert drawn(seed=1) != drawn()
 
 
-def test_a_share_of_the_data_is_that_share_of_every_class_and_grows(mnist):
+def test_train_fraction_is_taken_of_every_class(mnist):
     half, all_of_it = (ImageDataset("mnist", train_fraction=share).load("train") for share in (0.5, 1.0))
     for label in range(10):
-        few, many = int((half.labels == label).sum()), int((all_of_it.labels == label).sum())
-        assert few == round(0.5 * many)
+        few, count = int((half.labels == label).sum()), int((all_of_it.labels == label).sum())
+        assert few == round(0.5 * count)
     assert (
         set(which(ImageDataset("mnist", train_fraction=0.2).load("train"))) < set(which(half)) < set(which(all_of_it))
     )
     assert len(ImageDataset("mnist", limit=9).load("train")) == 9
 
 
-def test_a_batch_is_row_numbers_until_it_is_on_the_device(mnist):
+def test_images_are_gathered_on_the_device(mnist):
     train = mnist.load("train")
-    drawn = next(iter(train.stream(0).start(StreamPosition())))
-    assert drawn.count == 16
-    assert drawn.batch.indices.shape == drawn.batch[0].shape == (16,)
-    there = drawn.batch.to("cpu")
+    item = next(iter(train.stream(0).start(StreamPosition())))
+    assert item.count == 16
+    assert item.batch.indices.shape == item.batch[0].shape == (16,)
+    there = item.batch.to("cpu")
     assert isinstance(there, ImageBatch)
-    assert there.pixels[:, 0, 3, 4].tolist() == [which(train)[row] for row in drawn.batch.indices.tolist()]
+    assert there.pixels[:, 0, 3, 4].tolist() == [which(train)[row] for row in item.batch.indices.tolist()]
     assert there.labels.tolist() == [number % 10 for number in there.pixels[:, 0, 0, 0].tolist()]
-    assert torch.equal(drawn.batch.rows(3).to("cpu").pixels, there.pixels[:3])
+    assert torch.equal(item.batch.rows(3).to("cpu").pixels, there.pixels[:3])
     assert train.on("cpu").pixels is train.on("cpu").pixels  # one copy a device
 
 
@@ -103,13 +103,13 @@ def test_every_image_comes_once_an_epoch_in_orders_that_differ(mnist):
 
 def test_batches_can_be_resumed_anywhere(mnist):
     train = mnist.load("train")
-    whole = list(itertools.islice(train.stream(1).start(StreamPosition()), 15))
-    with prefetch(train.stream(1).start(whole[7].next_position, 1, 2), workers=2) as items:
-        for a, b in zip(whole[8:], itertools.islice(items, 7), strict=True):
+    full = list(itertools.islice(train.stream(1).start(StreamPosition()), 15))
+    with prefetch(train.stream(1).start(full[7].next_position, 1, 2), workers=2) as items:
+        for a, b in zip(full[8:], itertools.islice(items, 7), strict=True):
             assert torch.equal(a.batch.indices[1::2], b.batch.indices)
 
 
-def test_with_repeats_an_image_stands_so_often_in_its_batch_and_an_epoch_is_no_longer(mnist):
+def test_repeats_within_a_batch_keep_the_epoch_length(mnist):
     plain, repeated = (ImageDataset("mnist", batch_size=12, repeats=r).load("train").stream(0).order(0) for r in (1, 3))
     assert len(plain) == len(repeated) == 9
     rows = torch.cat([repeated[i] for i in range(9)])
@@ -120,7 +120,7 @@ def test_with_repeats_an_image_stands_so_often_in_its_batch_and_an_epoch_is_no_l
         ImageDataset("mnist", batch_size=16, repeats=3)
 
 
-def test_another_size_is_resized_to(mnist):
+def test_images_are_resized(mnist):
     held = ImageDataset("mnist", image_size=14).load("test")
     assert held.pixels.shape == (30, 1, 14, 14)
     assert which(held) == list(range(30))
@@ -132,7 +132,7 @@ def test_the_fingerprint_changes_with_the_images(mnist):
     assert base != ImageDataset("mnist", train_fraction=0.5).load("train").fingerprint()
 
 
-def test_a_set_that_is_missing_or_damaged_is_one_line(tmp_path, monkeypatch):
+def test_missing_or_damaged_dataset_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     with pytest.raises(RegardError, match="no dataset 'mnist'"):
         ImageDataset("mnist").load("train")
@@ -151,7 +151,7 @@ def test_a_set_that_is_missing_or_damaged_is_one_line(tmp_path, monkeypatch):
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_classes_is_cut_into_train_and_val(pets):
+def test_folder_of_classes_is_split_into_train_and_val(pets):
     data = ImageDataset(str(pets), image_size=16, val_fraction=0.25)
     assert data.splits() == ["train", "val"]
     assert data.labels() == ["cat", "dog"]
@@ -164,7 +164,7 @@ def test_a_folder_of_classes_is_cut_into_train_and_val(pets):
         assert held.pixels.shape[1:] == (3, 16, 16)
 
 
-def test_a_folder_with_parts_is_taken_as_it_is(pets, tmp_path):
+def test_folder_with_splits_is_used_unchanged(pets, tmp_path):
     for part in ("train", "val", "test"):
         (tmp_path / part).symlink_to(pets, target_is_directory=True)
     data = ImageDataset(str(tmp_path), image_size=8)
@@ -172,7 +172,7 @@ def test_a_folder_with_parts_is_taken_as_it_is(pets, tmp_path):
     assert [len(data.load(part)) for part in ("train", "val", "test")] == [64, 64, 64]
 
 
-def test_unreadable_files_are_left_out_counted_and_named(pets, tmp_path, caplog):
+def test_unreadable_files_are_skipped_counted_and_named(pets, tmp_path, caplog):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         for file in list((pets / name).iterdir())[:9]:
@@ -182,8 +182,8 @@ def test_unreadable_files_are_left_out_counted_and_named(pets, tmp_path, caplog)
     (tmp_path / "dog" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(50))
     for name in ("notes.txt", ".DS_Store", "Thumbs.db"):
         (tmp_path / "dog" / name).write_text("no image, by its name")
-    whole = next(iter((pets / "cat").iterdir())).read_bytes()
-    (tmp_path / "cat" / "without an ending").write_bytes(whole)
+    full = next(iter((pets / "cat").iterdir())).read_bytes()
+    (tmp_path / "cat" / "without an ending").write_bytes(full)
     data = ImageDataset(str(tmp_path), image_size=8, val_fraction=0.1)
     with caplog.at_level(logging.WARNING, "regard"):
         held = [data.load(part) for part in ("train", "val")]
@@ -195,7 +195,7 @@ def test_unreadable_files_are_left_out_counted_and_named(pets, tmp_path, caplog)
     assert "empty.png" in caplog.text
 
 
-def test_a_class_of_which_no_image_can_be_read_is_named(pets, tmp_path, caplog):
+def test_class_without_readable_images_is_named(pets, tmp_path, caplog):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         for file in list((pets / name).iterdir())[:9]:
@@ -212,7 +212,7 @@ def test_a_class_of_which_no_image_can_be_read_is_named(pets, tmp_path, caplog):
     assert not caplog.text
 
 
-def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
+def test_folder_without_images_is_refused(pets, tmp_path):
     with pytest.raises(BadInput, match="has no subfolders"):
         ImageDataset(str(tmp_path)).labels()
     (tmp_path / "cat").mkdir()
@@ -230,7 +230,7 @@ def test_folders_that_hold_no_set_of_images_are_one_line(pets, tmp_path):
         ImageDataset(str(tmp_path / "both")).load("val")
 
 
-def test_a_folder_that_does_not_fit_into_memory_says_what_to_do(pets, monkeypatch):
+def test_too_large_folder_says_what_to_do(pets, monkeypatch):
     monkeypatch.setattr(image_dataset, "MAX_PIXEL_BYTES", 1000)
     with pytest.raises(BadInput, match=r"regard data pack .* --images"):
         ImageDataset(str(pets), image_size=32).load("train")
@@ -249,7 +249,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, {"image_size": -5}])
-def test_settings_that_make_no_sense_are_refused(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(BadInput):
         ImageDataset("mnist", **wrong)
 

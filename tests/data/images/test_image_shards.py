@@ -43,7 +43,7 @@ def everything(folder):
     return sorted(part[i] for part in album for i in range(len(part)))
 
 
-def test_the_bytes_of_every_file_come_back_with_its_name_and_class(classes, packed):
+def test_packed_images_are_restored_with_name_and_class(classes, packed):
     index = ShardIndex.read(packed)
     assert index.classes == ("cat", "dog")
     assert len(index.part("train")) > 1
@@ -52,7 +52,7 @@ def test_the_bytes_of_every_file_come_back_with_its_name_and_class(classes, pack
     assert index.check(packed) == []
 
 
-def test_val_is_drawn_by_the_content_of_an_image_alone(classes, packed, tmp_path):
+def test_image_split_depends_on_content_alone(classes, packed, tmp_path):
     for file in list(classes.rglob("*.png")):
         file.rename(file.with_name(f"{255 - int(file.stem)}.png"))  # the order is another one, too
     pack_images([classes], tmp_path / "again", val=0.2, shard=1500)
@@ -101,7 +101,7 @@ def test_a_packing_of_images_that_failed_resumes(classes, packed, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_what_cannot_be_read_is_left_out_and_named(classes, tmp_path, monkeypatch):
+def test_unreadable_images_are_skipped_and_named(classes, tmp_path, monkeypatch):
     good = image(5, (64, 64), "JPEG")
     bad = {
         "cut.jpg": good[: len(good) // 2],
@@ -129,17 +129,17 @@ def test_no_usable_image_is_an_error(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_batch_holds_the_right_pixels_and_labels(packed):
+def test_batch_has_the_right_pixels_and_labels(packed):
     album = ImageShards(str(packed), image_size=8, batch_size=5).load("train")
-    for drawn in itertools.islice(album.stream(0).start(StreamPosition()), 12):
-        assert drawn.batch.pixels.shape == (5, 3, 8, 8)
-        assert drawn.batch.pixels.dtype == torch.uint8
-        assert drawn.count == 5
-        red = drawn.batch.pixels[:, 0, 4, 4].tolist()
-        assert drawn.batch.labels.tolist() == [int(r >= 100) for r in red]
-        assert drawn.batch.pixels[:, 1, 0, 0].tolist() == [255 - r for r in red]
-    assert isinstance(drawn.batch.to("cpu").rows(2), ImageBatch)
-    assert len(drawn.batch.rows(2).labels) == 2
+    for item in itertools.islice(album.stream(0).start(StreamPosition()), 12):
+        assert item.batch.pixels.shape == (5, 3, 8, 8)
+        assert item.batch.pixels.dtype == torch.uint8
+        assert item.count == 5
+        red = item.batch.pixels[:, 0, 4, 4].tolist()
+        assert item.batch.labels.tolist() == [int(r >= 100) for r in red]
+        assert item.batch.pixels[:, 1, 0, 0].tolist() == [255 - r for r in red]
+    assert isinstance(item.batch.to("cpu").rows(2), ImageBatch)
+    assert len(item.batch.rows(2).labels) == 2
 
 
 def test_every_image_comes_once_an_epoch_and_orders_differ(packed):
@@ -152,13 +152,13 @@ def test_every_image_comes_once_an_epoch_and_orders_differ(packed):
 
 def test_images_can_be_resumed_anywhere_with_any_number_of_workers_and_shares(packed):
     album = ImageShards(str(packed), image_size=4, batch_size=6).load("train")
-    whole = list(itertools.islice(album.stream(1).start(StreamPosition()), 15))
-    with prefetch(album.stream(1).start(whole[3].next_position, 1, 2), workers=3) as items:
-        for a, b in zip(whole[4:12], itertools.islice(items, 8), strict=True):
+    full = list(itertools.islice(album.stream(1).start(StreamPosition()), 15))
+    with prefetch(album.stream(1).start(full[3].next_position, 1, 2), workers=3) as items:
+        for a, b in zip(full[4:12], itertools.islice(items, 8), strict=True):
             assert torch.equal(a.batch.pixels[1::2], b.batch.pixels)
 
 
-def test_an_image_is_turned_upright():
+def test_image_orientation_is_applied():
     content = io.BytesIO()
     tall = Image.new("RGB", (30, 10))
     exif = tall.getexif()

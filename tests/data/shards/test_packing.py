@@ -67,7 +67,7 @@ def test_documents_are_files_paragraphs_or_lines(tmp_path, by, expected):
     assert texts(tmp_path / "out") == expected
 
 
-def test_the_same_text_packed_or_not_gives_the_same_bytes(tmp_path):
+def test_compressed_text_packs_to_the_same_bytes(tmp_path):
     text = "\n".join(lines())
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())  # with the mark that some editors write
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -78,7 +78,7 @@ def test_the_same_text_packed_or_not_gives_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_document_has_the_tokens_it_would_have_in_one_piece(tmp_path, kind, small):
+def test_long_document_is_encoded_as_in_one_piece(tmp_path, kind, small):
     text = prose(3000)
     (tmp_path / "a.txt").write_text(text)
     pack_text([tmp_path / "a.txt"], tmp_path / "out", f"{kind}(300)", val=0)
@@ -88,7 +88,7 @@ def test_a_long_document_has_the_tokens_it_would_have_in_one_piece(tmp_path, kin
     assert TokenShards(str(tmp_path / "out")).document("train", 0).tolist() == expected
 
 
-def test_documents_that_reach_over_several_shards_come_back(tmp_path, small):
+def test_documents_across_shards_are_restored(tmp_path, small):
     expected = [prose(n, seed=n) for n in (10, 900, 20, 700, 5)]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in expected))
     pack_text([tmp_path / "a.jsonl"], tmp_path / "out", "bytes(300)", val=0, shard=1000)
@@ -96,7 +96,7 @@ def test_documents_that_reach_over_several_shards_come_back(tmp_path, small):
     assert texts(tmp_path / "out") == expected
 
 
-def test_a_vocabulary_of_another_is_used_as_it_is(tmp_path, small):
+def test_existing_tokenizer_is_used(tmp_path, small):
     """One that puts no space before a text, as GPT-2's; then the space at a cut is kept."""
     from tokenizers import Tokenizer as HFTokenizer
     from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -129,7 +129,7 @@ def test_text_without_a_space_is_packed_too(tmp_path, small):
     assert texts(tmp_path / "out") == ["x" * 5000 + "\n" + "y" * 3000]
 
 
-def test_a_vocabulary_too_large_for_two_bytes_takes_four(tmp_path):
+def test_large_vocabulary_uses_four_bytes(tmp_path):
     (tmp_path / "a.txt").write_text(" ".join(f"w{i}" for i in range(70_000)))
     pack_text([tmp_path / "a.txt"], tmp_path / "out", "word(80000)", val=0)
     index = ShardIndex.read(tmp_path / "out")
@@ -141,7 +141,7 @@ def test_a_vocabulary_too_large_for_two_bytes_takes_four(tmp_path):
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_val_is_drawn_by_the_content_of_a_document_alone(tmp_path):
+def test_document_split_depends_on_content_alone(tmp_path):
     parts = {}
     for name, documents in {"a": lines(), "b": lines()[::-1], "c": lines() + lines()}.items():
         (tmp_path / f"{name}.txt").write_text("\n".join(documents))
@@ -154,14 +154,14 @@ def test_val_is_drawn_by_the_content_of_a_document_alone(tmp_path):
     assert len(parts["b"][1] ^ val) <= 2  # the very first document is always trained on
 
 
-def test_there_is_always_something_to_train_on(tmp_path):
+def test_train_split_is_never_empty(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(lines(20) + lines(1)))
     pack_text([tmp_path / "a.txt"], tmp_path / "out", "bytes(300)", "line", val=0.999999)
     assert texts(tmp_path / "out") == [lines()[0]] * 2
     assert len(texts(tmp_path / "out", "val")) == 19
 
 
-def test_a_part_can_be_named(tmp_path):
+def test_split_can_be_set(tmp_path):
     (tmp_path / "one.txt").write_text("\n".join(lines(50)))
     (tmp_path / "two.txt").write_text("\n".join(lines(60)[50:]))
     sources = [f"train={tmp_path / 'one.txt'}", f"val={tmp_path / 'two.txt'}", f"test={tmp_path / 'two.txt'}"]
@@ -217,7 +217,7 @@ def test_several_processes_give_the_same_bytes(source, tmp_path, whole, monkeypa
     assert contents(tmp_path / "again") == whole
 
 
-def test_an_error_leaves_nothing_behind_where_nothing_was_on_record(source, tmp_path, small):
+def test_early_error_leaves_no_files(source, tmp_path, small):
     def fail(what, done, total):
         if what == "packing":
             raise RuntimeError("pulled the plug")
@@ -228,7 +228,7 @@ def test_an_error_leaves_nothing_behind_where_nothing_was_on_record(source, tmp_
 
 
 @pytest.mark.parametrize("at", [1, 7, 20])
-def test_a_packing_that_failed_is_continued_and_ends_with_the_same_bytes(source, tmp_path, whole, at):
+def test_failed_packing_resumes_to_the_same_bytes(source, tmp_path, whole, at):
     calls = []
 
     def fail(what, done, total):
@@ -266,9 +266,7 @@ packing.pack_text(
 
 
 @pytest.mark.parametrize(("at", "every", "workers"), [(3, 0.0, 1), (9, 0.0, 2), (12, 1000.0, 1)])
-def test_a_packing_that_was_killed_is_continued_and_ends_with_the_same_bytes(
-    source, tmp_path, whole, at, every, workers
-):
+def test_killed_packing_resumes_to_the_same_bytes(source, tmp_path, whole, at, every, workers):
     out = tmp_path / "out"
     words = [sys.executable, "-c", KILLED, source, out, str(at), str(every), str(workers)]
     killed = subprocess.Popen(words, start_new_session=True)
@@ -289,7 +287,7 @@ def test_a_packing_that_was_killed_is_continued_and_ends_with_the_same_bytes(
     assert contents(out) == whole
 
 
-def test_a_shard_finished_after_the_last_record_is_taken_back(source, tmp_path, whole, monkeypatch):
+def test_shard_finished_after_the_last_journal_entry_is_removed(source, tmp_path, whole, monkeypatch):
     """The record is at the first batch; shards were finished and renamed since."""
     out, calls = tmp_path / "out", []
 
@@ -300,7 +298,7 @@ def test_a_shard_finished_after_the_last_record_is_taken_back(source, tmp_path, 
         if len(calls) == 15:
             raise RuntimeError("pulled the plug")
 
-    monkeypatch.setattr(shard_writer.ShardWriter, "reached", late)
+    monkeypatch.setattr(shard_writer.ShardWriter, "mark_done", late)
     with pytest.raises(RuntimeError):
         pack_text([source], out, **SETTINGS)
     assert (out / "train-00000.bin").exists()
@@ -321,7 +319,7 @@ def broken_off(source, out):
         pack_text([source], out, progress=fail, every=0, **SETTINGS)
 
 
-def test_another_packing_does_not_resume_with_it(source, tmp_path, small):
+def test_packing_with_other_settings_does_not_resume(source, tmp_path, small):
     broken_off(source, tmp_path / "out")
     before = contents(tmp_path / "out")
     with pytest.raises(BadInput, match=r"interrupted packing with other settings \(different: tokens\)"):
@@ -332,7 +330,7 @@ def test_another_packing_does_not_resume_with_it(source, tmp_path, small):
     assert contents(tmp_path / "out") == before
 
 
-def test_a_damaged_record_says_what_to_do(source, tmp_path, small):
+def test_damaged_journal_says_what_to_do(source, tmp_path, small):
     broken_off(source, tmp_path / "out")
     (tmp_path / "out" / "train-00000.bin.part").write_bytes(b"")
     with pytest.raises(BadInput, match=r"train-00000\.bin\.part is shorter.*pack again"):
@@ -354,7 +352,7 @@ def test_two_processes_cannot_pack_into_one_folder(source, tmp_path, small):
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, whole):
+def test_nonempty_folder_is_never_written(source, tmp_path, whole):
     with pytest.raises(BadInput, match="already has shards"):
         pack_text([source], tmp_path / "whole", **SETTINGS)
     (tmp_path / "actual").mkdir()
@@ -382,14 +380,14 @@ def test_a_folder_that_holds_something_is_never_written_into(source, tmp_path, w
     ],
     ids=["latin-1", "zeros", "cut-gzip", "no-gzip", "no-text", "number", "surrogate", "empty", "blank"],
 )
-def test_a_file_that_is_no_text_is_named(tmp_path, name, content, message):
+def test_non_text_file_is_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=message):
         pack_text([tmp_path / name], tmp_path / "out", "bytes(300)", "line")
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_used_in_a_folder_is_left_out_and_named(tmp_path):
+def test_unusable_files_of_a_folder_are_skipped_and_named(tmp_path):
     folder = tmp_path / "in"
     (folder / "deeper").mkdir(parents=True)
     (folder / "a.txt").write_text("one")
@@ -406,7 +404,7 @@ def test_what_cannot_be_used_in_a_folder_is_left_out_and_named(tmp_path):
     assert packed.index.created["skipped"] == 2
 
 
-def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
+def test_invalid_settings_are_reported_before_reading(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     cases = [
         ({"tokens": "bpee(100)"}, UnknownName, "did you mean 'bpe'"),
@@ -426,7 +424,7 @@ def test_settings_that_make_no_sense_are_said_before_anything_is_read(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_one_line_and_the_packing_resumes_when_there_is_room(source, tmp_path, whole, monkeypatch):
+def test_packing_resumes_after_a_full_disk(source, tmp_path, whole, monkeypatch):
     written, plain = [], shard_writer._SplitWriter._write
 
     def full(self, which, content):

@@ -53,17 +53,17 @@ def epoch(windows, seed=0, number=0):
     return torch.cat([b.inputs[:, 0] for b in batches]).tolist(), torch.cat([b.targets for b in batches])
 
 
-def test_a_row_is_a_window_and_its_targets_the_tokens_that_follow():
-    for drawn in itertools.islice(numbered().stream(0).start(StreamPosition()), 50):
-        assert drawn.batch.inputs.shape == drawn.batch.targets.shape == (4, 10)
-        assert drawn.batch.inputs.dtype == drawn.batch.targets.dtype == torch.int64
-        assert torch.equal(drawn.batch.inputs[:, 1:], drawn.batch.targets[:, :-1])
-        assert torch.equal(drawn.batch.inputs + 1, drawn.batch.targets)
-        assert drawn.count == 40
+def test_row_targets_are_the_following_tokens():
+    for item in itertools.islice(numbered().stream(0).start(StreamPosition()), 50):
+        assert item.batch.inputs.shape == item.batch.targets.shape == (4, 10)
+        assert item.batch.inputs.dtype == item.batch.targets.dtype == torch.int64
+        assert torch.equal(item.batch.inputs[:, 1:], item.batch.targets[:, :-1])
+        assert torch.equal(item.batch.inputs + 1, item.batch.targets)
+        assert item.count == 40
 
 
 @pytest.mark.parametrize("n", [11, 12, 19, 20, 21, 40, 41, 997])
-def test_no_token_is_predicted_twice_in_an_epoch_and_at_most_a_batch_of_rows_is_left_out(n):
+def test_epoch_predicts_no_token_twice_and_drops_less_than_a_batch(n):
     for number in range(5):
         _, targets = epoch(numbered(n), number=number)
         found = targets.flatten().tolist()
@@ -84,7 +84,7 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 
 @pytest.mark.parametrize("cuts", [(500,), (3, 4, 5, 999), tuple(range(7, 1000, 7))])
-def test_rows_do_not_depend_on_how_tokens_are_cut_into_shards(cuts):
+def test_rows_do_not_depend_on_shard_boundaries(cuts):
     for a, b in zip(
         itertools.islice(numbered().stream(3).start(StreamPosition()), 60),
         itertools.islice(numbered(cuts=cuts).stream(3).start(StreamPosition()), 60),
@@ -95,37 +95,37 @@ def test_rows_do_not_depend_on_how_tokens_are_cut_into_shards(cuts):
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 4, 6])
-def test_shares_together_are_the_batch_whatever_their_number(shares, packed):
+def test_replicas_together_give_the_batch(shares, packed):
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
     parts = [list(itertools.islice(windows.stream(5).start(StreamPosition(), i, shares), 30)) for i in range(shares)]
-    for k, drawn in enumerate(itertools.islice(windows.stream(5).start(StreamPosition()), 30)):
+    for k, item in enumerate(itertools.islice(windows.stream(5).start(StreamPosition()), 30)):
         own = [part[k] for part in parts]
-        whole = torch.empty_like(drawn.batch.inputs)
+        full = torch.empty_like(item.batch.inputs)
         for i in range(shares):
             if i < 4:
-                whole[i::shares] = own[i].batch.inputs
-        assert torch.equal(whole, drawn.batch.inputs)
-        assert sum(d.count for d in own) == drawn.count
-        assert all(torch.equal(d.batch.inputs, drawn.batch.inputs[:1]) for d in own[4:])
+                full[i::shares] = own[i].batch.inputs
+        assert torch.equal(full, item.batch.inputs)
+        assert sum(d.count for d in own) == item.count
+        assert all(torch.equal(d.batch.inputs, item.batch.inputs[:1]) for d in own[4:])
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("k", [0, 1, 50, 99])
 def test_shards_can_be_resumed_anywhere_with_any_number_of_workers(packed, workers, k):
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
-    whole = list(itertools.islice(windows.stream(5).start(StreamPosition()), 110))
-    assert whole[-1].next_position.epoch >= 2
+    full = list(itertools.islice(windows.stream(5).start(StreamPosition()), 110))
+    assert full[-1].next_position.epoch >= 2
     again = (
-        TokenShards(str(packed), context_length=16, batch_size=4).load("train").stream(5).start(whole[k].next_position)
+        TokenShards(str(packed), context_length=16, batch_size=4).load("train").stream(5).start(full[k].next_position)
     )
     with prefetch(again, workers=workers) as items:
-        for a, b in zip(whole[k + 1 : k + 11], itertools.islice(items, 10), strict=True):
+        for a, b in zip(full[k + 1 : k + 11], itertools.islice(items, 10), strict=True):
             assert torch.equal(a.batch.inputs, b.batch.inputs)
             assert torch.equal(a.batch.targets, b.batch.targets)
             assert (a.count, a.next_position) == (b.count, b.next_position)
 
 
-def test_rows_are_the_tokens_of_the_files(packed):
+def test_rows_equal_the_tokens_of_the_files(packed):
     read = tokens(packed)
     windows = TokenShards(str(packed), context_length=16, batch_size=4).load("train")
     assert len(ShardIndex.read(packed).part("train")) > 2
@@ -139,7 +139,7 @@ def test_rows_are_the_tokens_of_the_files(packed):
 
 @pytest.mark.parametrize("n", [11, 20, 21, 22, 997, 1000])
 @pytest.mark.parametrize("size", [1, 25, 10_000])
-def test_in_order_predicts_every_token_once(n, size):
+def test_evaluation_predicts_every_token_once(n, size):
     batches = list(numbered(n).eval_batches(size))
     assert sum(count_predicted_tokens(b) for b in batches) == n - 1
     found = torch.cat([b.targets for b in batches]).flatten()
@@ -147,7 +147,7 @@ def test_in_order_predicts_every_token_once(n, size):
     assert all(len(b.inputs) <= max(1, size // 10) for b in batches)
 
 
-def test_in_order_can_be_cut_short_evenly():
+def test_evaluation_max_rows_are_spread_evenly():
     firsts = torch.cat([b.inputs[:, 0] for b in numbered().eval_batches(40, max_rows=5)]).tolist()
     assert firsts == [0, 200, 400, 600, 800]
     assert sum(count_predicted_tokens(b) for b in numbered().eval_batches(40, max_rows=10_000)) == 999
@@ -160,13 +160,13 @@ def test_limit_takes_the_first_rows():
     assert int(torch.cat([b.targets for b in windows.eval_batches(100)]).max()) == 30
 
 
-def test_fewer_rows_than_a_batch_are_a_batch():
-    drawn = next(numbered(35, rows=64).stream(0).start(StreamPosition()))
-    assert 2 <= len(drawn.batch.inputs) <= 3
-    assert drawn.next_position == StreamPosition(1, 0)
+def test_few_rows_give_one_smaller_batch():
+    item = next(numbered(35, rows=64).stream(0).start(StreamPosition()))
+    assert 2 <= len(item.batch.inputs) <= 3
+    assert item.next_position == StreamPosition(1, 0)
 
 
-def test_too_few_tokens_are_an_error_that_says_what_to_do():
+def test_too_few_tokens_says_what_to_do():
     with pytest.raises(BadInput, match=r"10 tokens.*takes 11.*data\.context"):
         numbered(10)
     with pytest.raises(BadInput, match="must be 1 or more"):
@@ -181,7 +181,7 @@ def test_batch_to_pin_and_rows():
     assert batch.targets.is_contiguous()
 
 
-def test_documents_end_in_the_end_token_and_come_back(packed):
+def test_documents_end_with_eos_and_are_restored(packed):
     shards = TokenShards(str(packed))
     text = shards.build_tokenizer()
     parts = {name: ShardIndex.read(packed).count(name)[1] for name in ("train", "val")}
@@ -193,7 +193,7 @@ def test_documents_end_in_the_end_token_and_come_back(packed):
         shards.document("val", parts["val"])
 
 
-def test_the_bytes_of_the_text_are_known(packed):
+def test_byte_count_of_the_text(packed):
     shards = TokenShards(str(packed))
     assert shards.bytes("train") + shards.bytes("val") == sum(len(d.encode()) for d in documents())
 
@@ -213,7 +213,7 @@ def test_the_fingerprint_comes_from_the_index_and_changes_with_the_data(packed, 
     assert numbered().fingerprint() == numbered().fingerprint() != numbered(999).fingerprint()
 
 
-def test_parts_are_known_by_the_beginning_of_their_names(packed):
+def test_splits_are_found_by_the_beginning_of_their_names(packed):
     shards = TokenShards(str(packed))
     assert shards.splits() == ["train", "val"]
     assert shards.split("v") == "val"
@@ -239,23 +239,23 @@ def first(folder):
     return folder / "train-00000.bin"
 
 
-def test_sound_shards_have_nothing_to_complain_of(packed):
+def test_intact_shards_pass_the_check(packed):
     assert ShardIndex.read(packed).check(packed) == []
 
 
-def test_a_shard_that_is_cut_off_is_named_at_once(own):
+def test_truncated_shard_is_named(own):
     first(own).write_bytes(first(own).read_bytes()[:-4])
     with pytest.raises(BadInput, match=r"train-00000\.bin is truncated: [\d,]+ bytes, the index says .*copy it again"):
         TokenShards(str(own), context_length=16).load("train")
 
 
-def test_a_shard_that_is_missing_is_named(own):
+def test_missing_shard_is_named(own):
     (own / "train-00001.ends").unlink()
     with pytest.raises(BadInput, match=r"train-00001\.ends is missing"):
         TokenShards(str(own)).load("train")
 
 
-def test_a_flipped_bit_is_found_by_check_and_the_file_named(own):
+def test_flipped_bit_is_found_and_the_file_named(own):
     content = bytearray(first(own).read_bytes())
     content[100] ^= 1
     first(own).write_bytes(content)
@@ -268,7 +268,7 @@ def test_a_flipped_bit_is_found_by_check_and_the_file_named(own):
     assert "val-00000.ends is damaged" in wrong[1]
 
 
-def test_a_token_beyond_the_vocabulary_is_an_error_before_it_reaches_a_model(own):
+def test_token_outside_the_vocabulary_raises(own):
     content = bytearray(first(own).read_bytes())
     content[20:22] = b"\xff\xff"
     first(own).write_bytes(content)
@@ -277,7 +277,7 @@ def test_a_token_beyond_the_vocabulary_is_an_error_before_it_reaches_a_model(own
         windows.collate(torch.tensor([0]))
 
 
-def test_another_vocabulary_beside_the_shards_is_refused(own):
+def test_shards_with_another_tokenizer_are_refused(own):
     (own / "tokenizer.json").write_text((own / "tokenizer.json").read_text() + "\n")
     with pytest.raises(BadInput, match=r"tokenizer\.json is not the tokenizer"):
         TokenShards(str(own)).load("train")
@@ -296,7 +296,7 @@ def test_another_vocabulary_beside_the_shards_is_refused(own):
     ],
     ids=["not-json", "a-list", "no-format", "newer", "older", "half", "no-vocabulary"],
 )
-def test_an_index_that_cannot_be_used_says_why(own, written, message):
+def test_invalid_index_says_why(own, written, message):
     (own / "index.json").write_text(written)
     with pytest.raises(BadInput, match=message):
         TokenShards(str(own)).load("train")

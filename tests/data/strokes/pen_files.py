@@ -25,8 +25,8 @@ def pens(home):
     np.savez(folder / "uji_digits.npz", points=np.concatenate(points), pen_up=np.concatenate(lifted), offsets=ends,
              digit=np.array(digits, dtype=np.uint8), sample=np.array(samples, dtype=np.uint8))  # fmt: skip
     drawn = {}
-    for part, many in (("train", 6), ("valid", 3), ("test", 3)):
-        lengths = rng.integers(3, 9, many)
+    for part, count in (("train", 6), ("valid", 3), ("test", 3)):
+        lengths = rng.integers(3, 9, count)
         up = np.concatenate([np.arange(n) == n - 1 for n in lengths])
         drawn[f"{part}_strokes"] = rng.integers(-90, 90, (lengths.sum(), 2)).astype(np.int16)
         drawn[f"{part}_pen_up"] = up

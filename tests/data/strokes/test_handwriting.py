@@ -20,7 +20,7 @@ def even(many):
     return HandwritingStyle(np.eye(2), np.ones(many), np.zeros(many), np.full(many + 1, 0.2))
 
 
-def test_points_stand_at_even_distances_and_the_ends_of_strokes_stay():
+def test_resampled_points_are_evenly_spaced_and_keep_stroke_ends():
     points = np.array([[0, 0], [3, 0], [3, 1], [9, 9], [9, 9.5], [4, 4]], dtype=float)
     lifted = np.array([False, False, True, False, True, True])
     found, up = resample_strokes(points, lifted, 0.5)
@@ -34,7 +34,7 @@ def test_points_stand_at_even_distances_and_the_ends_of_strokes_stay():
     np.testing.assert_array_equal(dot, points[5:])  # one point: it was a dot and stays one
 
 
-def test_a_line_begins_and_ends_on_the_baseline_and_keeps_the_shapes():
+def test_line_begins_and_ends_on_the_baseline():
     bow = Character(np.array([[0.0, -1.0], [0.5, 0.0]]), np.array([False, True]), 3)
     tick = Character(np.array([[0.3, -0.5], [0.0, 0.0], [0.2, -0.1]]), np.array([True, False, True]), 7)
     offsets = compose_line([bow, tick], even(2))
@@ -47,20 +47,20 @@ def test_a_line_begins_and_ends_on_the_baseline_and_keeps_the_shapes():
     assert offsets[:, 2].tolist() == [0, 1, 1, 0, 1, 1]
 
 
-def test_slant_and_size_are_a_matrix_for_the_whole_line():
+def test_slant_and_size_are_one_matrix_per_line():
     bar = Character(np.array([[0.0, 0.0], [0.0, -1.0]]), np.array([False, True]))
     hand = HandwritingStyle(np.array([[1.0, -0.5], [0.0, 1.0]]) * 2, np.ones(2), np.zeros(2), np.zeros(3))
     places = compose_line([bar, bar], hand)[:, :2].cumsum(0)
     np.testing.assert_allclose(places, [[0, 0], [1, -2], [1, 0], [2, -2], [2, 0]])  # leans to the right: y points down
 
 
-def test_the_parts_share_no_writer():
+def test_splits_share_no_writer():
     writers = {part: {c.writer for c in HandwritingLines().characters(part)} for part in ("train", "val", "test")}
     assert writers == {"train": {0, 1}, "val": {40}, "test": {50}}
     assert {c.label for c in HandwritingLines().characters("test")} == set(range(10))
 
 
-def test_a_writers_characters_are_one_high_and_stand_on_the_baseline():
+def test_characters_have_height_one_and_stand_on_the_baseline():
     train = HandwritingLines(spacing=0).characters("train")
     for writer in (0, 1):
         own = [c for c in train if c.writer == writer]
@@ -99,30 +99,30 @@ def test_batches_depend_on_seed_and_epoch_alone():
     assert len(firsts) == 8  # the second epoch writes other lines
 
 
-def test_padding_is_zero_and_counted_nowhere():
+def test_padding_is_zero_and_not_counted():
     train = HandwritingLines(lines_per_epoch=16, batch_size=16).load("train")
-    drawn = next(train.stream(0).start(StreamPosition()))
-    batch = drawn.batch
-    assert drawn.count == int(batch.lengths.sum()) < batch.points[..., 0].numel()
+    item = next(train.stream(0).start(StreamPosition()))
+    batch = item.batch
+    assert item.count == int(batch.lengths.sum()) < batch.points[..., 0].numel()
     past = torch.arange(batch.points.shape[1]) >= batch.lengths[:, None]
     assert batch.points[past].abs().max() == 0
     assert (batch.text[torch.arange(16), batch.text_lengths - 1] == 10).all()
     assert batch.rows(2).points.shape[0] == 2
 
 
-def test_units_only_scale():
+def test_unit_only_scales():
     one, half = (HandwritingLines(unit=unit).load("val").line(3)[0] for unit in (0.2, 0.1))
     np.testing.assert_allclose(one * [2, 2, 1], half)
 
 
-def test_measured_lines_are_as_they_were_written():
+def test_evaluation_lines_have_no_variation():
     val = HandwritingLines(variation=1).load("val")
     offsets, _ = val.line(0)
     first = val.all[val._epoch((0, 0))[0][0]]
     np.testing.assert_allclose(offsets[1 : len(first.points), :2] * 0.12, np.diff(first.points, axis=0), atol=1e-12)
 
 
-def test_drawings_without_a_text():
+def test_omniglot_has_no_text():
     data = HandwritingLines("omniglot", spacing=0, unit=0.2, max_length=3, lines_per_epoch=8, batch_size=4)
     batch = next(data.load("train").stream(0).start(StreamPosition())).batch
     assert batch.text.shape == (4, 0)
@@ -138,12 +138,12 @@ def test_drawings_without_a_text():
         ({"unit": 0.0}, BadInput, "unit"),
     ],
 )
-def test_settings_that_cannot_be_are_one_line(settings, error, match):
+def test_impossible_settings_are_refused(settings, error, match):
     with pytest.raises(error, match=match):
         HandwritingLines(**settings)
 
 
-def test_a_missing_or_broken_file_is_one_line(tmp_path, monkeypatch):
+def test_missing_or_damaged_file_is_refused(tmp_path, monkeypatch):
     (tmp_path / "pen_strokes" / "uji_digits.npz").write_bytes(b"no zip")
     with pytest.raises(BadInput, match="uji_digits"):
         HandwritingLines().load("val")

@@ -14,7 +14,7 @@ def number(digits, base):
 
 @pytest.mark.parametrize("base", [2, 7, 10])
 @pytest.mark.parametrize("layout", ["aligned", "line"])
-def test_the_sums_are_right(base, layout):
+def test_sums_are_correct(base, layout):
     data = Arithmetic(base=base, layout=layout)
     for digits in (1, 2, 9, 40):
         batch = next(data.load("val").eval_batches(digits))
@@ -28,7 +28,7 @@ def test_the_sums_are_right(base, layout):
             assert number(a, base) + number(b, base) == number(target[1:-1] - FIRST_DIGIT, base)
 
 
-def test_the_curriculum_goes_from_short_to_long_and_no_further():
+def test_curriculum_grows_to_the_longest_sums():
     data = Arithmetic(digits=9, initial_digits=2, digits_per_epoch=2, batch_size=4, batches_per_epoch=30)
     stream = data.load("train").stream(3)
     longest = [max(int(rows[0]) % (1 << 16) for rows in map(stream.order(e).__getitem__, range(30))) for e in range(6)]
@@ -37,17 +37,17 @@ def test_the_curriculum_goes_from_short_to_long_and_no_further():
     assert len(every) > 4  # short ones come up again
 
 
-def test_a_stream_resumed_continues_as_it_was():
+def test_resumed_stream_continues():
     stream = Arithmetic(digits=6, batch_size=4, batches_per_epoch=5).load("train").stream(3)
-    whole = stream.start(StreamPosition())
-    drawn = [next(whole) for _ in range(12)]
+    full = stream.start(StreamPosition())
+    drawn = [next(full) for _ in range(12)]
     again = stream.start(drawn[6].next_position)
     for expected in drawn[7:]:
         for a, b in zip(next(again).batch, expected.batch, strict=True):
             assert torch.equal(a, b)
 
 
-def test_parts_and_lengths_have_sums_of_their_own():
+def test_splits_and_lengths_have_different_sums():
     data = Arithmetic(digits=30)
     batches = [next(data.load(part).eval_batches(30)).source for part in ("train", "val", "test")]
     rows = {tuple(row.tolist()) for batch in batches for row in batch}
@@ -57,9 +57,9 @@ def test_parts_and_lengths_have_sums_of_their_own():
 
 def test_bad_settings_are_refused():
     for settings, message in (
-        ({"base": 11}, "base from 2 to 10"),
-        ({"digits": 0}, "digits=0"),
-        ({"test_digits": (0, 3)}, "test_digits=0"),
+        ({"base": 11}, "data.base must be from 2 to 10, got 11"),
+        ({"digits": 0}, "data.digits must be at least 1, got 0"),
+        ({"test_digits": (0, 3)}, "data.test_digits must be at least 1"),
         ({"digits": 1 << 17}, "at most"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -51,7 +51,7 @@ def file(tmp_path):
     return tmp_path
 
 
-def test_a_parse_is_written_with_its_words_in_order():
+def test_parse_contains_its_words_in_order():
     """He/5 reckons/6 7 the/8 . with a word of two pieces."""
     tokens, outside, inside = encode_parse(walk([[5], [6, 7], [8], [9]]), ["B-NP", "B-VP", "B-NP", "O"])
     np, vp, close, at = 100 + OPEN + 1, 100 + OPEN + 2, 100 + CLOSE, 100 + SYMBOLS.decisions
@@ -61,7 +61,7 @@ def test_a_parse_is_written_with_its_words_in_order():
     assert inside == [n, n, n, n, CLOSE, n, n, n, n, CLOSE, n, n, n, CLOSE, n, n]
 
 
-def test_source_and_target_name_the_places_of_words_alike():
+def test_source_and_target_share_word_markers():
     symbols = ChunkingSymbols(100, ("NP",), ("NN", "VB"))
     at = symbols.marker(0)
     assert symbols.source([[5], [6, 7]], ["VB", "XX"], EOS) == [
@@ -89,7 +89,7 @@ TAGGED = [
 
 
 @pytest.mark.parametrize("tags", TAGGED, ids=" ".join)
-def test_what_is_written_is_read_back(tags):
+def test_encoded_parse_is_restored(tags):
     pieces = [[10 + n, 50] if n % 2 else [10 + n] for n in range(len(tags))]
     tokens, *_ = encode_parse(walk(pieces), tags)
     again = walk(pieces)
@@ -112,7 +112,7 @@ def test_inside_tag_without_begin_starts_a_chunk_and_unknown_kinds_are_ignored(t
     assert machine.tags == as_if
 
 
-def test_whatever_is_decided_the_parse_is_well_formed():
+def test_any_decisions_give_a_well_formed_parse():
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
         pieces = [[n, 90][: 1 + n % 2] for n in range(10, 10 + int(torch.randint(1, 6, (), generator=generator)))]
@@ -135,7 +135,7 @@ def test_whatever_is_decided_the_parse_is_well_formed():
 
 
 @pytest.mark.parametrize("speech", [None, 1])
-def test_a_batch_holds_sentence_parse_and_decisions(file, speech):
+def test_batch_has_sentence_parse_and_decisions(file, speech):
     data = ChunkingSeq2Seq(str(file), pos_column=speech, tokenizer="word", vocab_size=200, pad_to_multiple_of=4)
     text = data.build_tokenizer()
     part, symbols = data.load("train", text), data.symbols(text)
@@ -154,14 +154,14 @@ def test_a_batch_holds_sentence_parse_and_decisions(file, speech):
     assert sum(x.ne(IGNORE_INDEX).sum() for x in (batch.outside, batch.inside)) == part.stream(0).count(batch)
 
 
-def test_long_sentences_are_left_out_of_training_alone(file):
+def test_long_sentences_are_left_out_of_training_only(file):
     data = ChunkingSeq2Seq(str(file), tokenizer="word", vocab_size=200, max_length=23)
     part = data.load("train", data.build_tokenizer())
     assert len(part.usable()) == 6 < len(part)
     assert sum(len(batch.source) for batch in part.eval_batches(64)) == len(part)
 
 
-def test_tags_that_mark_no_chunks_are_refused(file):
+def test_tags_without_chunks_are_refused(file):
     data = ChunkingSeq2Seq(str(file), column=1, tokenizer="word", vocab_size=200)
     text = data.build_tokenizer()
     with pytest.raises(BadInput, match="has no chunk tags"):

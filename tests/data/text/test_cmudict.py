@@ -21,7 +21,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_stress_goes_and_what_then_is_the_same_stands_once(folder):
+def test_pronunciations_without_stress_are_unique(folder):
     tomato, its, record, *_ = CMUDict(str(folder)).read("train")
     assert tomato == Entry("tomato", ("T AH M EY T OW", "T AH M AA T OW"))
     assert record.pronunciations == ("R AH K AO R D",)  # noun and verb differ in stress alone
@@ -41,7 +41,7 @@ def test_the_text_task_reads_the_same_words(folder, tmp_path, monkeypatch):
         assert [(" ".join(e.word), e.pronunciations) for e in actual] == [(x.source, x.references) for x in reference]
 
 
-def test_letters_are_the_source_and_sounds_the_target(folder):
+def test_letters_are_the_source_and_phonemes_the_target(folder):
     part = CMUDict(str(folder), pad_to_multiple_of=1).load("train")
     text = part.tokenizer
     assert text.pieces(part.source.row(1)) == ["i", "t", "'", "s", "</s>"]
@@ -61,7 +61,7 @@ def test_letters_and_phonemes_are_disjoint_and_all_phonemes_are_known(folder):
     assert text.unk not in text.encode_one("T AH0 M AA1 T OW2")
 
 
-def test_every_pronunciation_is_trained_on_only_where_that_is_asked_for(folder):
+def test_all_pronunciations_are_used_only_if_set(folder):
     assert len(CMUDict(str(folder)).load("train")) == len(ROWS)
     data = CMUDict(str(folder), all_pronunciations=True)
     train = data.load("train")
@@ -84,13 +84,13 @@ def test_joined_words_have_one_pronunciation_and_growing_counts(folder):
     assert [e.word.count(WORD_SEPARATOR) + 1 for e in test] == [4, 4]
 
 
-def test_the_mark_between_words_is_a_token_of_both_sides(folder):
+def test_word_separator_is_a_token_of_both_sides(folder):
     part = CMUDict(str(folder), words_per_row=2).load("train")
     assert part.tokenizer.pieces(part.source.row(1)).count(WORD_SEPARATOR) == 1
     assert part.tokenizer.pieces(part.target.row(1)).count(WORD_SEPARATOR) == 1
 
 
-def test_a_stream_gives_every_word_once_an_epoch(folder):
+def test_epoch_has_every_word_once(folder):
     part = CMUDict(str(folder), batch_tokens=64).load("train")
     stream = part.stream(seed=3)
     batches = list(stream.order(0))
@@ -98,13 +98,13 @@ def test_a_stream_gives_every_word_once_an_epoch(folder):
 
 
 @pytest.mark.parametrize("line", ["word", "word\t", "two words\tT UW", "\tT UW", "a\tAH\t\tEY", ""])
-def test_a_line_that_is_no_word_with_sounds_is_named(tmp_path, line):
+def test_invalid_dictionary_line_is_named(tmp_path, line):
     (tmp_path / "train.tsv").write_text(f"cat\tK AE T\n{line}\n")
     with pytest.raises(BadInput, match=r"train.tsv, line 2: expected word<TAB>phonemes"):
         CMUDict(str(tmp_path)).read("train")
 
 
-def test_parts_that_are_not_there_are_reported(folder, tmp_path):
+def test_missing_splits_are_reported(folder, tmp_path):
     with pytest.raises(UnknownName, match="has no split 'vall'; did you mean 'val'"):
         CMUDict(str(folder)).read("vall")
     (tmp_path / "empty").mkdir()

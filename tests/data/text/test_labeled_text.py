@@ -69,7 +69,7 @@ def test_a_csv_is_read_by_the_names_in_its_first_row(tmp_path):
     assert data.labels() == ["bad", "good"]
 
 
-def test_a_csv_is_what_the_same_tsv_is(table):
+def test_csv_equals_the_same_tsv(table):
     rows = [line.split("\t") for line in table.read_text().splitlines()]
     own = table.with_suffix(".csv")
     own.write_text("label,text\n" + "".join(f'{label},"{line}"\n' for line, label in rows))
@@ -79,7 +79,7 @@ def test_a_csv_is_what_the_same_tsv_is(table):
     assert LabeledText(str(own), columns="text other label").read("val")[0] == ("a", "b", "c")
 
 
-def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
+def test_tsv_is_preferred_to_csv(table):
     (table.parent / "notes.csv").write_text("a,b\n")
     assert len(LabeledText(str(table.parent)).read("train")) == len(LabeledText(str(table)).read("train"))
 
@@ -98,14 +98,14 @@ def test_a_folder_with_tables_of_both_kinds_is_that_of_tabs(table):
         ('text,label\n"a,b\n', "line 2: unexpected end of data"),
     ],
 )
-def test_a_csv_that_cannot_be_read_is_one_line(tmp_path, written, message):
+def test_unreadable_csv_is_refused(tmp_path, written, message):
     (tmp_path / "own.csv").write_text(written)
     with pytest.raises(BadInput, match=message) as caught:
         LabeledText(str(tmp_path / "own.csv")).splits()
     assert "\n" not in str(caught.value)
 
 
-def test_columns_may_stand_in_any_order_and_pairs_are_read(tmp_path):
+def test_columns_in_any_order_and_text_pairs(tmp_path):
     (tmp_path / "train.tsv").write_text("yes\tit rains\tit is wet\nno\tit rains\tit is dry\n")
     (tmp_path / "val.tsv").write_text("no\ta\tb\n")
     data = LabeledText(str(tmp_path), columns="label text other")
@@ -142,7 +142,7 @@ def test_the_longer_of_two_texts_is_cut_first(text):
     assert encode_pair(text, [a], 16)[0] == [text.bos, *a[:14], text.eos]
 
 
-def test_an_epoch_holds_every_text_once(table, text):
+def test_epoch_has_every_text_once(table, text):
     part = LabeledText(str(table), batch_size=7).load("train", text)
     order = part.stream(1).order(0)
     rows = torch.cat([order[i] for i in range(len(order))])
@@ -160,20 +160,20 @@ def test_an_epoch_holds_every_text_once(table, text):
         ("a\tx\nb\ty", "too few"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_reported(tmp_path, content, message):
+def test_invalid_table_is_reported(tmp_path, content, message):
     (tmp_path / "own.tsv").write_text(content)
     with pytest.raises(BadInput, match=message):
         LabeledText(str(tmp_path / "own.tsv")).labels()
 
 
-def test_a_label_that_training_lacks_is_refused(tmp_path, text):
+def test_label_missing_from_training_is_refused(tmp_path, text):
     (tmp_path / "train.tsv").write_text("a\tx\nb\ty\n")
     (tmp_path / "val.tsv").write_text("a\tz\n")
     with pytest.raises(BadInput, match="'z' is not in the training split"):
         LabeledText(str(tmp_path)).load("val", text)
 
 
-@pytest.mark.skipif(not here("text_classification"), reason="the data are not here")
+@pytest.mark.skipif(not here("text_classification"), reason="data are missing: set REGARD_DATA")
 def test_known_datasets_have_their_published_sizes():
     sizes = {"sst2": (6920, 872, 1821), "trec6": (5452 - 546, 546, 500), "mr": (8529, 1067, 1066)}
     for name, expected in sizes.items():
@@ -186,7 +186,7 @@ def test_known_datasets_have_their_published_sizes():
 # -- tags --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tag_stands_at_the_first_piece_of_its_word(tmp_path, text):
+def test_tag_is_at_the_first_piece_of_its_word(tmp_path, text):
     (tmp_path / "train.txt").write_text("red JJ X\ndogsx NN Y\nrun VB X\n\nsit VB X\n\n\n")
     (tmp_path / "val.txt.gz").write_bytes(gzip.compress(b"cats NN Z\n"))
     data = TaggedSentences(str(tmp_path), column=1)
@@ -210,7 +210,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(tmp_path, text):
     )  # unknown tag
 
 
-def test_a_long_sentence_is_cut_between_words_and_keeps_all_of_them(text):
+def test_long_sentence_is_split_between_words(text):
     words = ["red", "dogs", "run"] * 9
     (cut,) = encode_sentences(text, [words], 12)
     assert len(cut) > 1
@@ -219,13 +219,13 @@ def test_a_long_sentence_is_cut_between_words_and_keeps_all_of_them(text):
     assert [i for row, _ in cut for i in row[1:-1]] == text.encode_one(" ".join(words))
 
 
-def test_a_file_of_tags_that_cannot_be_used_is_reported(tmp_path):
+def test_invalid_tag_file_is_reported(tmp_path):
     (tmp_path / "own.txt").write_text("red JJ\nalone\n")
     with pytest.raises(BadInput, match="line 2: 1 columns"):
         TaggedSentences(str(tmp_path / "own.txt")).labels()
 
 
-@pytest.mark.skipif(not here("conll2000"), reason="the data are not here")
+@pytest.mark.skipif(not here("conll2000"), reason="data are missing: set REGARD_DATA")
 def test_conll2000_has_its_official_sizes():
     data = TaggedSentences("conll2000", column=2)
     sizes = {part: len(data.read(part)) for part in data.splits()}
@@ -248,7 +248,7 @@ STORY = """1 Mary moved to the bathroom.
 """
 
 
-def test_a_story_ends_where_its_question_stands_and_the_answer_is_in_its_support():
+def test_story_ends_at_its_question_and_contains_the_answer():
     one, two, three = parse_babi(STORY)
     assert one.context == "Mary moved to the bathroom. John went to the hallway."
     assert two.context.endswith("hallway. Mary went to the hallway.")
@@ -270,7 +270,7 @@ def test_rows_of_questions_point_at_the_answer(tmp_path):
     assert data.read("train")[0].answers == ("red dog", "dog")
 
 
-def test_windows_over_a_long_text_overlap_by_half_and_miss_nothing(text):
+def test_windows_overlap_by_half_and_cover_the_text(text):
     context = " ".join(LINES * 3)
     ((*found,),) = encode_windows(text, [("red dogs run", context)], 32)
     assert len(found) > 3
@@ -285,7 +285,7 @@ def test_windows_over_a_long_text_overlap_by_half_and_miss_nothing(text):
     assert set(found[0].spans[len(found[0].spans) // 2 :]) <= set(found[1].spans)
 
 
-def test_an_answer_that_does_not_stand_in_the_text_is_refused(tmp_path):
+def test_answer_missing_from_the_text_is_refused(tmp_path):
     (tmp_path / "own.tsv").write_text("a dog\twho?\tcat\n")
     with pytest.raises(BadInput, match="does not occur in the text"):
         QuestionAnswering(str(tmp_path / "own.tsv")).splits()
@@ -296,8 +296,8 @@ def test_an_answer_that_does_not_stand_in_the_text_is_refused(tmp_path):
         parse_babi("1 Mary is here.\n2 Is Mary here? \tyes\t1\n")
 
 
-@pytest.mark.skipif(not here("babi"), reason="the data are not here")
-def test_every_answer_of_the_first_three_tasks_stands_in_its_story():
+@pytest.mark.skipif(not here("babi"), reason="data are missing: set REGARD_DATA")
+def test_babi_answers_occur_in_their_stories():
     data = QuestionAnswering("babi", (1, 2, 3), "1k")
     assert {part: len(data.read(part)) for part in data.splits()} == {"train": 2700, "val": 300, "test": 3000}
     assert all(q.context[q.begin : q.end] == q.answers[0] for q in data.read("test"))
@@ -305,10 +305,10 @@ def test_every_answer_of_the_first_three_tasks_stands_in_its_story():
 
 def test_batches_are_the_same_for_any_number_of_processes(table, text):
     part = LabeledText(str(table), batch_size=6).load("train", text)
-    whole = part.stream(2).start(StreamPosition())
+    full = part.stream(2).start(StreamPosition())
     shares = [part.stream(2).start(StreamPosition(), share, 2) for share in (0, 1)]
     for _ in range(9):
-        one, parts = next(whole), [next(share) for share in shares]
+        one, parts = next(full), [next(share) for share in shares]
         for share, each in enumerate(parts):
             assert torch.equal(one.batch.labels[share::2], each.batch.labels)
         assert one.count == sum(each.count for each in parts)

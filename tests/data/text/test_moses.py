@@ -22,11 +22,11 @@ def test_tokens_are_joined_into_running_text():
 
 
 @needs_sacremoses
-def test_the_published_number_of_reference_tokens_comes_out():
+def test_reference_token_count_equals_the_published_one():
     try:
         data_dir.find_dataset("multi30k")
     except BadInput:
-        pytest.skip("Multi30k is not here")
+        pytest.skip("Multi30k is missing: set REGARD_DATA")
     _, german = ParallelCorpus("multi30k").read("test_2016")
     assert sum(len(line.split()) for line in moses.tokenize(german, "de")) == 12_103
 

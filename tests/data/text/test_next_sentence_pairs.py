@@ -41,15 +41,15 @@ WORDS = [
 
 
 def written(seed, sentences):
-    dice = random.Random(seed)
-    return [" ".join(dice.choice(WORDS) for _ in range(dice.randint(2, 9))) + " ." for _ in range(sentences)]
+    rng = random.Random(seed)
+    return [" ".join(rng.choice(WORDS) for _ in range(rng.randint(2, 9))) + " ." for _ in range(sentences)]
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Thirty documents of 4 to 12 sentences."""
-    place, dice = tmp_path_factory.mktemp("documents") / "text.txt", random.Random(5)
-    place.write_text("\n\n".join("\n".join(written(n, dice.randint(4, 12))) for n in range(30)), encoding="utf-8")
+    place, rng = tmp_path_factory.mktemp("documents") / "text.txt", random.Random(5)
+    place.write_text("\n\n".join("\n".join(written(n, rng.randint(4, 12))) for n in range(30)), encoding="utf-8")
     return place
 
 
@@ -80,7 +80,7 @@ def restored(batch):
     return tokens
 
 
-def test_a_row_is_two_texts_between_their_marks(pages):
+def test_row_has_two_texts_with_special_tokens(pages):
     text, batch = pages.tokenizer, rows(pages, 5)
     for row, which, length, follows in zip(*(restored(batch), *batch[1:3], batch.next_sentence_labels), strict=True):
         real = row[:length].tolist()
@@ -95,7 +95,7 @@ def test_a_row_is_two_texts_between_their_marks(pages):
         assert len(real) <= 32
 
 
-def test_the_second_text_follows_the_first_or_comes_from_another_document(pages):
+def test_second_text_follows_or_comes_from_another_document(pages):
     """Searched in the text itself, independent of the code under test."""
     text, batch, flat = pages.tokenizer, rows(pages, 60), pages.tokens.tolist()
     joined = " ".join(map(str, flat))
@@ -117,7 +117,7 @@ def test_the_second_text_follows_the_first_or_comes_from_another_document(pages)
         if follows == 0:
             assert message[2] in joined
         else:
-            homes = [{n for n, whole in document.items() if part in whole} for part in message[:2]]
+            homes = [{n for n, full in document.items() if part in full} for part in message[:2]]
             assert all(homes)
             assert len(homes[0] | homes[1]) > 1  # not in one and the same document only
     asked = counts[0] + counts[1]
@@ -125,13 +125,13 @@ def test_the_second_text_follows_the_first_or_comes_from_another_document(pages)
     assert abs(counts[1] / asked - 0.5) < 4 * 0.5 / asked**0.5
 
 
-def test_fifteen_of_a_hundred_words_are_hidden_80_10_10_and_never_a_special_token():
+def test_15_percent_are_masked_80_10_10_and_never_a_special_token():
     text = Tokenizer.train(written(0, 300), kind="bert", size=200)
     special = np.zeros(text.size, bool)
     special[[text.pad, text.bos, text.eos, text.unk, text.mask]] = True
-    dice = np.random.default_rng(0)
-    tokens = dice.integers(0, text.size, (4000, 64))
-    seen, at, targets = mask_tokens(tokens, dice.integers(0, 2**62, 4000), special, text.mask)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, text.size, (4000, 64))
+    seen, at, targets = mask_tokens(tokens, rng.integers(0, 2**62, 4000), special, text.mask)
     able = (~special[tokens]).sum(1)
     asked = targets != IGNORE_INDEX
     assert at.shape == targets.shape == (4000, max_masked(64))
@@ -156,14 +156,14 @@ def test_fifteen_of_a_hundred_words_are_hidden_80_10_10_and_never_a_special_toke
     assert len(set(other.tolist())) > 0.9 * words
 
 
-def test_a_row_without_a_word_asks_for_nothing():
+def test_row_without_words_has_no_targets():
     special = np.array([True, True, False])
     _, at, targets = mask_tokens(np.zeros((2, 16), int), np.array([1, 2]), special, 1)
     assert (targets == IGNORE_INDEX).all()
     assert (at == 0).all()
 
 
-def test_every_sentence_comes_once_an_epoch_and_stretches_differ_between_epochs(pages):
+def test_epoch_has_every_sentence_once_in_different_spans(pages):
     found = []
     for key in (1, 2):
         stretches = pages.sentence_spans(key)
@@ -182,22 +182,22 @@ def test_rows_depend_on_seed_and_epoch_alone(pages):
         with prefetch(pages.stream(seed).start(place, share, shares), workers=workers) as batches:
             return [next(batches) for _ in range(30)]  # more than an epoch
 
-    whole = drawn(3)
-    assert whole[-1].next_position.epoch > 0
-    for one, two in zip(whole, drawn(3, workers=4), strict=True):
+    full = drawn(3)
+    assert full[-1].next_position.epoch > 0
+    for one, two in zip(full, drawn(3, workers=4), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one.batch, two.batch, strict=True))
     parts = drawn(3, 0, 2), drawn(3, 1, 2)
-    for n, one in enumerate(whole):
+    for n, one in enumerate(full):
         for share in (0, 1):
             for a, b in zip(one.batch, parts[share][n].batch, strict=True):
                 assert torch.equal(a[share::2], b)
         assert one.count == sum(part[n].count for part in parts)
-    later = drawn(3, place=whole[10].next_position)
-    assert all(torch.equal(a, b) for a, b in zip(whole[11].batch, later[0].batch, strict=True))
-    assert not torch.equal(whole[0].batch.tokens, drawn(4)[0].batch.tokens)
+    later = drawn(3, place=full[10].next_position)
+    assert all(torch.equal(a, b) for a, b in zip(full[11].batch, later[0].batch, strict=True))
+    assert not torch.equal(full[0].batch.tokens, drawn(4)[0].batch.tokens)
 
 
-def test_sentences_that_stand_alone_are_asked_for_words_only(file):
+def test_independent_sentences_have_no_next_sentence_label(file):
     data = MaskedSentences((str(file),), max_length=16, batch_size=8, vocab_size=200)
     part = data.load("train", data.build_tokenizer())
     batch = rows(part, 10)
@@ -213,7 +213,7 @@ def test_sentences_that_stand_alone_are_asked_for_words_only(file):
     )
 
 
-def test_unrelated_sentences_share_a_row_but_are_not_asked_to_follow():
+def test_unrelated_sentences_in_a_row_have_no_next_sentence_label():
     text = Tokenizer.train(written(0, 100), kind="bert", size=200)
     pages = NextSentenceSplit(text, [[[s] for s in written(1, 60)]], [False], 48, 4, 45)
     batch = rows(pages, 4)
@@ -221,13 +221,13 @@ def test_unrelated_sentences_share_a_row_but_are_not_asked_to_follow():
     assert (pages.sentence_spans(0)[:, 1] - pages.sentence_spans(0)[:, 0]).max() > 1
 
 
-def test_a_single_document_has_no_other_to_take_sentences_from():
+def test_single_document_has_no_random_pairs():
     text = Tokenizer.train(written(0, 100), kind="bert", size=200)
     batch = rows(NextSentenceSplit(text, [[written(1, 40)]], [True], 48, 4, 45), 3)
     assert (batch.next_sentence_labels == IGNORE_INDEX).all()
 
 
-def test_a_word_that_the_corpus_took_out_is_unknown_and_never_asked_for():
+def test_unknown_word_of_the_corpus_is_never_a_target():
     text = Tokenizer.train(written(0, 100), kind="bert", size=200)
     pages = NextSentenceSplit(text, [[["the <unk> sees a <unk>", "<unk> runs"], ["one dog"]]], [True], 16, 2, 13)
     assert pages.tokens.tolist().count(text.unk) == 3
@@ -236,7 +236,7 @@ def test_a_word_that_the_corpus_took_out_is_unknown_and_never_asked_for():
     assert text.unk not in batch.targets
 
 
-def test_long_sentences_are_cut_and_nothing_is_lost(file):
+def test_long_sentences_are_split_without_loss(file):
     text = Tokenizer.train(written(0, 100), kind="bert", size=200)
     long = " ".join(WORDS * 5)
     pages = NextSentenceSplit(text, [[[long, "one dog"], ["a cat"]]], [True], 16, 2, 13)
@@ -244,12 +244,12 @@ def test_long_sentences_are_cut_and_nothing_is_lost(file):
     assert (np.diff(pages.starts) <= 13).all()
 
 
-def test_a_text_is_cut_at_blank_lines_and_ends_of_sentences():
+def test_text_is_split_into_documents_and_sentences():
     found = split_documents('One. "Two?" Three!\nfour\n \n\nFive; six.\n\n')
     assert found == [["One.", '"Two?"', "Three!", "four"], ["Five; six."]]
 
 
-def test_evaluation_masks_the_same_words_each_time(pages):
+def test_evaluation_masks_are_fixed(pages):
     for most in (None, 5):
         one, two = (list(pages.eval_batches(7, most)) for _ in range(2))
         assert sum(len(b.tokens) for b in one) == (len(pages.sentence_spans(0)) if most is None else 5)
@@ -276,8 +276,8 @@ def _there(name):
         return False
 
 
-@pytest.mark.skipif(not _there("tatoeba"), reason="the data are not here")
-def test_no_sentence_of_tatoeba_is_in_two_parts():
+@pytest.mark.skipif(not _there("tatoeba"), reason="data are missing: set REGARD_DATA")
+def test_tatoeba_splits_are_disjoint():
     found = get_corpus("tatoeba")
     train, val, test = ({s for (s,) in found.read(part)} for part in ("train", "val", "test"))
     assert len(train) == 182_282
@@ -286,8 +286,8 @@ def test_no_sentence_of_tatoeba_is_in_two_parts():
     assert not val & test
 
 
-@pytest.mark.skipif(not _there("ptb"), reason="the data are not here")
-def test_ptb_ends_before_the_section_that_chunks_are_tested_on():
+@pytest.mark.skipif(not _there("ptb"), reason="data are missing: set REGARD_DATA")
+def test_ptb_excludes_the_chunking_test_section():
     found = get_corpus("ptb").read("train")
     assert sum(map(len, found)) == 42_068 - 2_012
     assert not [s for document in found for s in document if s.startswith("rockwell said the agreement calls for it")]

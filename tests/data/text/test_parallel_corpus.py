@@ -30,12 +30,12 @@ def test_both_layouts_give_the_same_pairs(folder):
     assert data(folder).read("test_2016_flickr") == (EN, DE)
 
 
-def test_a_pair_of_languages_can_be_read_backwards(folder):
+def test_languages_can_be_swapped(folder):
     assert data(folder, source="de", target="en").read("test_2016_flickr") == (DE, EN)
     assert data(folder, source="de", target="en").read("train") == (DE, EN)
 
 
-def test_a_part_is_known_by_the_beginning_of_its_name(folder):
+def test_split_is_found_by_the_beginning_of_its_name(folder):
     assert data(folder).split("test_2016") == "test_2016_flickr"
     with pytest.raises(UnknownName, match="no split 'tests'"):
         data(folder).split("tests")
@@ -45,14 +45,14 @@ def test_limit_takes_the_first_pairs(folder):
     assert data(folder, limit=2).read("train") == (EN[:2], DE[:2])
 
 
-def test_source_ends_and_target_begins_and_ends(folder):
+def test_source_has_eos_and_target_has_bos_and_eos(folder):
     corpus = data(folder).load("train")
     text = corpus.tokenizer
     assert corpus.source.row(0) == [*text.encode_one(EN[0]), text.eos]
     assert corpus.target.row(0) == [text.bos, *text.encode_one(DE[0]), text.eos]
 
 
-def test_empty_and_overlong_pairs_are_not_trained_on_but_stay_in_place(folder):
+def test_empty_and_long_pairs_are_only_left_out_of_training(folder):
     corpus = data(folder).load("train")
     assert corpus.usable().tolist() == [0, 1, 2, 4]
     assert len(corpus) == 5
@@ -61,7 +61,7 @@ def test_empty_and_overlong_pairs_are_not_trained_on_but_stay_in_place(folder):
     assert longest not in shorter.target.lengths[shorter.usable()].tolist()
 
 
-def test_a_batch_is_padded_to_aligned_lengths_and_counts_real_tokens(folder):
+def test_batch_is_padded_to_a_multiple_and_counts_target_tokens(folder):
     corpus = data(folder, pad_to_multiple_of=8).load("train")
     batch = corpus.collate(torch.tensor([0, 1]))
     assert batch.source.shape[1] % 8 == 0
@@ -74,7 +74,7 @@ def test_a_batch_is_padded_to_aligned_lengths_and_counts_real_tokens(folder):
     assert isinstance(batch.to("cpu"), PairBatch)
 
 
-def test_the_first_rows_of_a_batch(folder):
+def test_batch_rows(folder):
     corpus = data(folder).load("train")
     batch = corpus.collate(torch.tensor([0, 1, 4]))
     first = batch.rows(2)
@@ -83,7 +83,7 @@ def test_the_first_rows_of_a_batch(folder):
     assert count_target_tokens(first) == count_target_tokens(corpus.collate(torch.tensor([0, 1])))
 
 
-def test_in_order_gives_every_row_once(folder):
+def test_evaluation_gives_every_row_once(folder):
     corpus = data(folder).load("train")
     for tokens in (8, 64, 10_000):
         batches = list(corpus.eval_batches(tokens))
@@ -91,13 +91,13 @@ def test_in_order_gives_every_row_once(folder):
         assert sum(count_target_tokens(b) for b in batches) == int(corpus.target.lengths.sum()) - 5
 
 
-def test_sides_of_different_length_are_an_error(folder):
+def test_axes_of_different_length_are_an_error(folder):
     (folder / "train.en").write_text("only one\n")
     with pytest.raises(BadInput, match="not pairs"):
         data(folder).read("train")
 
 
-def test_a_row_without_two_columns_is_an_error_that_names_the_line(folder):
+def test_row_without_two_columns_raises_with_its_line(folder):
     (folder / "en-de.val.tsv").write_text("a\tb\nno tab here\n")
     with pytest.raises(BadInput, match="line 2"):
         data(folder).read("val")
@@ -109,7 +109,7 @@ def test_a_row_without_two_columns_is_an_error_that_names_the_line(folder):
     [b"\xff\xfe not utf-8 \xff", gzip.compress(b"a\n" * 1000, mtime=0)[:-20]],
     ids=["not-utf-8", "cut-off-gzip"],
 )
-def test_a_damaged_file_is_an_error_that_names_it(folder, content):
+def test_damaged_file_is_named(folder, content):
     packed = content.startswith(b"\x1f\x8b")
     file = folder / ("train.de.gz" if packed else "train.de")
     (folder / "train.de.gz").unlink()
@@ -118,13 +118,13 @@ def test_a_damaged_file_is_an_error_that_names_it(folder, content):
         data(folder).read("train")
 
 
-def test_a_folder_without_pairs_says_what_is_expected(tmp_path):
+def test_folder_without_pairs_says_what_is_expected(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(BadInput, match=r"train\.en"):
         data(tmp_path).splits()
 
 
-def test_a_dataset_that_is_not_there_says_where_it_was_searched(tmp_path, monkeypatch):
+def test_missing_dataset_says_where_it_was_searched(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     with pytest.raises(BadInput, match="REGARD_DATA"):
         data_dir.find_dataset("multi31k")

@@ -20,7 +20,7 @@ def nearby(**settings):
     return ContextWindows(text, counts, **{"batch_size": 4, "window": 3, "negatives": 2, "sample": 0.0} | settings)
 
 
-def test_words_are_drawn_by_their_frequency_to_the_power():
+def test_negatives_are_sampled_by_frequency_to_the_power():
     counts = np.array([0, 1, 5, 40, 200, 0, 13])
     draw = AliasTable(np.where(counts > 0, counts**0.75, 0.0))
     n = 400_000
@@ -32,7 +32,7 @@ def test_words_are_drawn_by_their_frequency_to_the_power():
     assert abs(flat[4] - expected[4]) > 0.05  # the power matters
 
 
-def test_the_alias_table_holds_the_weights_exactly():
+def test_alias_table_represents_the_weights_exactly():
     weights = np.random.default_rng(0).random(37) ** 3
     table = AliasTable(weights)
     mass = table.share.copy()
@@ -42,7 +42,7 @@ def test_the_alias_table_holds_the_weights_exactly():
         AliasTable(np.zeros(3))
 
 
-def test_frequent_words_are_kept_as_often_as_the_formula_says():
+def test_subsampling_probability_equals_the_formula():
     counts = np.array([100_000, 1000, 10, 0])
     keep = keep_probability(counts, 1e-3)
     f = counts / counts.sum()
@@ -50,13 +50,13 @@ def test_frequent_words_are_kept_as_often_as_the_formula_says():
     assert keep[2] == keep[3] == 1
     assert (keep_probability(counts, 0.0) == 1).all()
     text = RaggedTensor.from_rows([[0] * 100 + [1]] * 1000)
-    many = ContextWindows(text, np.array([100_000, 1000]), batch_size=8, sample=1e-3)
-    stored = [many._epoch(e).words for e in (0, 1)]
+    count = ContextWindows(text, np.array([100_000, 1000]), batch_size=8, sample=1e-3)
+    stored = [count.subsampled(0, e).words for e in (0, 1)]
     assert abs((stored[0] == 0).mean() * len(stored[0]) / 100_000 - keep[0]) < 0.003
     assert len(stored[0]) != len(stored[1]) or (stored[0] != stored[1]).any()  # drawn anew each epoch
 
 
-def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():
+def test_windows_stay_within_their_sentence_and_reach():
     found, sizes = nearby(), []
     batches = list(found.eval_batches())
     words = torch.cat([b.words for b in batches]).tolist()
@@ -69,7 +69,7 @@ def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():
     assert rows[8] == []
     assert rows[9] == [6]
     for epoch in range(60):
-        place = epoch * found.tokens + 2  # the word 6 of the first sentence
+        place = epoch * len(found) + 2  # the word 6 of the first sentence
         row = found.collate(torch.tensor([place])).contexts[0].tolist()
         reach = max(i for i in range(1, 4) if row[2 + i] != NO_WORD)
         assert row[3 : 3 + reach] == [7, 8, 9][:reach]
@@ -79,33 +79,31 @@ def test_windows_stay_within_their_sentence_and_reach_no_farther_than_drawn():
 
 
 def test_a_batch_depends_on_its_position_alone():
-    a = [
-        next_ for next_, _ in zip(nearby(sample=0.05, seed=3).stream().start(StreamPosition()), range(9), strict=False)
-    ]
-    again = nearby(sample=0.05, seed=3).stream().start(a[4].next_position)
+    a = [next_ for next_, _ in zip(nearby(sample=0.05).stream(3).start(StreamPosition()), range(9), strict=False)]
+    again = nearby(sample=0.05).stream(3).start(a[4].next_position)
     for drawn_ in a[5:]:
         other = next(again)
         assert other.next_position == drawn_.next_position
         assert all(torch.equal(x, y) for x, y in zip(other.batch, drawn_.batch, strict=True))
-    halves = [next(nearby(sample=0.05, seed=3).stream().start(StreamPosition(), share, 2)).batch for share in (0, 1)]
-    whole = a[0].batch
-    assert torch.equal(whole.contexts[::2], halves[0].contexts)
-    assert torch.equal(whole.negatives[1::2], halves[1].negatives)
+    halves = [next(nearby(sample=0.05).stream(3).start(StreamPosition(), share, 2)).batch for share in (0, 1)]
+    full = a[0].batch
+    assert torch.equal(full.contexts[::2], halves[0].contexts)
+    assert torch.equal(full.negatives[1::2], halves[1].negatives)
 
 
-def test_an_epoch_sees_every_word_that_it_kept_once():
+def test_epoch_has_every_kept_word_once():
     found = nearby()
-    stream = found.stream().start(StreamPosition())
+    stream = found.stream(0).start(StreamPosition())
     words = []
     while True:
         drawn_ = next(stream)
         words += drawn_.batch.words.tolist()
         if drawn_.next_position.epoch:
             break
-    assert sorted(words) == sorted(found._epoch(0).words.tolist())
+    assert sorted(words) == sorted(found.subsampled(0, 0).words.tolist())
 
 
-def test_windows_that_cannot_be_are_refused():
+def test_invalid_windows_are_refused():
     with pytest.raises(BadInput, match="1 or more"):
         nearby(window=0)
     with pytest.raises(BadInput, match="fewer than two"):

@@ -22,33 +22,33 @@ from regard.tokens.sentinels import sentinel_ids
 
 @pytest.mark.parametrize("length", [2, 3, 7, 64, 568, 1001])
 @pytest.mark.parametrize(("noise", "mean"), [(0.15, 3.0), (0.5, 1.0), (0.5, 10.0), (0.9, 2.5)])
-def test_source_and_target_together_give_the_text_back(length, noise, mean):
-    taken, many = noise_counts(length, noise, mean)
-    marks = np.arange(5000, 5000 + many)
+def test_text_is_restored_from_source_and_target(length, noise, mean):
+    taken, count = noise_counts(length, noise, mean)
+    marks = np.arange(5000, 5000 + count)
     text = np.arange(length) % 97
     for key in range(20):
-        out = random_spans(length, taken, many, [key, key + 100])
+        out = random_spans(length, taken, count, [key, key + 100])
         sources, targets = corrupt_spans(np.stack([text, text[::-1]]), out, marks)
         assert restore_spans(sources[1], targets[1], marks) == text[::-1].tolist()
         source, target = sources[0], targets[0]
         assert restore_spans(source, target, marks) == text.tolist()
-        assert len(source) == length - taken + many
-        assert len(target) == taken + many
+        assert len(source) == length - taken + count
+        assert len(target) == taken + count
         assert sorted(set(source) & set(marks)) == sorted(set(target) & set(marks)) == marks.tolist()
 
 
 def test_removed_tokens_and_spans_match_the_settings():
-    taken, many = noise_counts(1000, 0.15, 3.0)
-    assert (taken, many) == (150, 50)
+    taken, count = noise_counts(1000, 0.15, 3.0)
+    assert (taken, count) == (150, 50)
     for key in range(50):
-        (out,) = random_spans(1000, taken, many, [key])
+        (out,) = random_spans(1000, taken, count, [key])
         begins = out & ~np.concatenate([[False], out[:-1]])
         assert out.sum() == 150
         assert begins.sum() == 50  # none empty, no two touch
         assert not out[0]
 
 
-def test_every_place_and_every_size_of_a_span_is_drawn():
+def test_spans_have_all_positions_and_sizes():
     drawn = random_spans(40, 6, 2, range(4000))
     assert abs(drawn.mean() - 0.15) < 1e-9
     sizes = [int(row[np.argmax(row) :].cumprod().sum()) for row in drawn]  # of the first span: 1 to 5, equally likely
@@ -57,12 +57,12 @@ def test_every_place_and_every_size_of_a_span_is_drawn():
     assert (drawn.mean(0)[1:] > 0.01).all()
 
 
-def test_the_papers_lengths():
+def test_lengths_equal_the_paper():
     """512 tokens in, 114 out, of 568: as T5 was trained."""
     length = input_length(512, 0.15, 3.0)
-    taken, many = noise_counts(length, 0.15, 3.0)
-    assert length - taken + many + 1 == 512
-    assert taken + many + 1 == 114
+    taken, count = noise_counts(length, 0.15, 3.0)
+    assert length - taken + count + 1 == 512
+    assert taken + count + 1 == 114
 
 
 def test_invalid_noise_settings_are_refused():
@@ -94,27 +94,27 @@ def load(settings, split="train"):
     return settings.load(split, settings.build_tokenizer())
 
 
-def test_rows_have_one_shape_and_give_the_text_back(file):
+def test_rows_have_one_shape_and_restore_the_text(file):
     part = load(data(file))
     text, marks = part.tokenizer, sentinel_ids(part.tokenizer)
-    for drawn in islice(part.stream(seed=3).start(StreamPosition()), 5):
-        batch = drawn.batch
+    for item in islice(part.stream(seed=3).start(StreamPosition()), 5):
+        batch = item.batch
         assert batch.source.shape == (6, 40)
         assert (batch.source_lengths == 40).all()
         assert (batch.target.shape[1] - 1) % 8 == 0
-        assert drawn.count == 6 * (part.removed + part.spans + 1)
+        assert item.count == 6 * (part.removed + part.spans + 1)
         for source, target, n in zip(
             *(x.tolist() for x in (batch.source, batch.target, batch.target_lengths)), strict=True
         ):
             assert source[-1] == target[n - 1] == text.eos
             assert target[0] == text.bos
-            whole = restore_spans(source[:-1], target[1 : n - 1], marks)
-            message = " ".join(text.decode([whole])[0].split())
-            assert len(whole) == part.length
+            full = restore_spans(source[:-1], target[1 : n - 1], marks)
+            message = " ".join(text.decode([full])[0].split())
+            assert len(full) == part.length
             assert "whale" in message
 
 
-def test_what_is_taken_out_is_another_in_every_epoch_and_for_every_seed(file):
+def test_spans_differ_between_epochs_and_seeds(file):
     part = load(data(file))
     rows = next(iter(part.stream(0).order(0)[n] for n in range(1)))
     same, again = part.collate(rows, 0).source, part.collate(rows, 0).source
@@ -123,24 +123,24 @@ def test_what_is_taken_out_is_another_in_every_epoch_and_for_every_seed(file):
     assert not same.equal(part.collate(rows, 1).source)
 
 
-def test_batches_depend_on_neither_threads_nor_processes_nor_where_one_begins(file):
+def test_batches_do_not_depend_on_threads_processes_or_start(file):
     stream = load(data(file)).stream(seed=1)
-    whole = list(islice(stream.start(StreamPosition()), 30))
-    assert {drawn.next_position.epoch for drawn in whole} >= {0, 1}
-    later = list(islice(stream.start(whole[11].next_position), 18))
-    for a, b in zip(whole[12:], later, strict=True):
+    full = list(islice(stream.start(StreamPosition()), 30))
+    assert {item.next_position.epoch for item in full} >= {0, 1}
+    later = list(islice(stream.start(full[11].next_position), 18))
+    for a, b in zip(full[12:], later, strict=True):
         assert a.batch.source.equal(b.batch.source)
         assert a.batch.target.equal(b.batch.target)
     with prefetch(stream.start(StreamPosition()), workers=3) as batches:
-        for a, b in zip(whole, islice(batches, 30), strict=True):
+        for a, b in zip(full, islice(batches, 30), strict=True):
             assert a.batch.target.equal(b.batch.target)
     shares = [list(islice(stream.start(StreamPosition(), share, 2), 4)) for share in range(2)]
     for n in range(4):
-        assert whole[n].batch.source[0::2].equal(shares[0][n].batch.source)
-        assert whole[n].batch.source[1::2].equal(shares[1][n].batch.source)
+        assert full[n].batch.source[0::2].equal(shares[0][n].batch.source)
+        assert full[n].batch.source[1::2].equal(shares[1][n].batch.source)
 
 
-def test_shards_give_the_same_rows_as_the_text_they_were_packed_of(file, tmp_path, monkeypatch):
+def test_shards_give_the_same_rows_as_their_text(file, tmp_path, monkeypatch):
     packed = tmp_path / "shards"
     pack_text([f"train={file}", f"val={file}"], packed, tokens="bytes(400)", documents="paragraph")
     settings = data(packed)
@@ -148,11 +148,11 @@ def test_shards_give_the_same_rows_as_the_text_they_were_packed_of(file, tmp_pat
     part = load(settings)
     assert len(sentinel_ids(part.tokenizer)) == 20
     batch = next(part.stream(0).start(StreamPosition())).batch
-    whole = restore_spans(
-        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.marks
+    full = restore_spans(
+        batch.source[0, :-1].tolist(), batch.target[0, 1 : part.removed + part.spans + 1].tolist(), part.sentinels
     )
     start = int(part.stream(0).order(0)[0][0])
-    assert whole == part.windows.window(start, start + part.length).tolist()
+    assert full == part.windows.window(start, start + part.length).tolist()
 
 
 def test_too_few_sentinels_are_reported(file):
@@ -160,7 +160,7 @@ def test_too_few_sentinels_are_reported(file):
         load(data(file, sentinels=1))
 
 
-def test_evaluation_reads_the_same_rows_each_time(file):
+def test_evaluation_rows_are_fixed(file):
     part = load(data(file), "val")
     first, second = list(part.eval_batches(200)), list(part.eval_batches(1000))
     assert sum(len(b.source) for b in first) == sum(len(b.source) for b in second) == len(part)

@@ -65,7 +65,7 @@ def names(part, batches):
         (1e9, 2**21, [1 / 3, 1 / 3, 1 / 3]),
     ],
 )
-def test_shares_are_those_of_the_paper(temperature, cap, shares):
+def test_task_shares_equal_the_paper(temperature, cap, shares):
     part = load(mixture(temperature=temperature, max_examples_per_task=cap))
     assert part.shares() == pytest.approx([share / sum(shares) for share in shares])
     drawn = list(islice(part.stream(0).start(StreamPosition()), len(part.stream(0).order(0))))
@@ -75,7 +75,7 @@ def test_shares_are_those_of_the_paper(temperature, cap, shares):
     assert sum(part.counts()) == pytest.approx(sum(min(n, cap) for n in (90, 30, 10)), abs=2)
 
 
-def test_every_example_comes_once_in_every_pass():
+def test_every_example_occurs_once_per_pass():
     seen = [_example_order(7, begin, 5, key=3).tolist() for begin in range(0, 70, 5)]
     steps = [row for each in seen for row in each]
     for lap in range(10):
@@ -83,22 +83,22 @@ def test_every_example_comes_once_in_every_pass():
     assert steps[:7] != steps[7:14]
 
 
-def test_batches_depend_on_neither_threads_nor_processes_nor_where_one_begins():
+def test_batches_do_not_depend_on_threads_processes_or_start():
     stream = load(mixture(temperature=2.0)).stream(seed=1)
-    whole = list(islice(stream.start(StreamPosition()), 40))
-    assert max(drawn.next_position.epoch for drawn in whole) >= 1
-    later = list(islice(stream.start(whole[12].next_position), 27))
-    for a, b in zip(whole[13:], later, strict=True):
+    full = list(islice(stream.start(StreamPosition()), 40))
+    assert max(item.next_position.epoch for item in full) >= 1
+    later = list(islice(stream.start(full[12].next_position), 27))
+    for a, b in zip(full[13:], later, strict=True):
         assert a.batch.source.equal(b.batch.source)
         assert a.batch.target.equal(b.batch.target)
     with prefetch(stream.start(StreamPosition()), workers=3) as batches:
-        for a, b in zip(whole, islice(batches, 40), strict=True):
+        for a, b in zip(full, islice(batches, 40), strict=True):
             assert a.batch.target.equal(b.batch.target)
     shares = [list(islice(stream.start(StreamPosition(), share, 2), 4)) for share in range(2)]
     for n in range(4):
-        assert whole[n].count == shares[0][n].count + shares[1][n].count
+        assert full[n].count == shares[0][n].count + shares[1][n].count
     other = next(load(mixture(temperature=2.0)).stream(seed=2).start(StreamPosition())).batch
-    assert not (other.source.shape == whole[0].batch.source.shape and other.source.equal(whole[0].batch.source))
+    assert not (other.source.shape == full[0].batch.source.shape and other.source.equal(full[0].batch.source))
 
 
 def test_rows_of_different_tasks_share_batches():
@@ -107,7 +107,7 @@ def test_rows_of_different_tasks_share_batches():
     assert max(len(names(part, [batch])) for batch in batches) > 1
 
 
-def test_a_row_has_its_prefix_and_a_target_its_marks():
+def test_source_has_its_prefix_and_target_its_special_tokens():
     part = load(mixture())
     text, task = part.tokenizer, part.tasks[1]
     assert text.decode([task.source.row(4)]) == ["middle: tick tick tick tick tick 4"]
@@ -115,7 +115,7 @@ def test_a_row_has_its_prefix_and_a_target_its_marks():
     assert task.target.row(4) == [text.bos, *text.encode_one("5"), text.eos]
 
 
-def test_long_inputs_are_cut_and_counted_or_refused_as_asked():
+def test_long_inputs_are_truncated_or_refused():
     long = ("count(size=20, word='a very long word indeed')",)
     part = load(mixture(tasks=long, max_length=20))
     assert part.tasks[0].cut > 0
@@ -125,7 +125,7 @@ def test_long_inputs_are_cut_and_counted_or_refused_as_asked():
         load(mixture(tasks=long, max_length=20, overflow="error"))
 
 
-def test_wrong_tasks_are_refused_with_a_hint():
+def test_unknown_tasks_are_refused_with_a_hint():
     with pytest.raises(UnknownName, match="did you mean 'translate'"):
         mixture(tasks=("tranlate",)).parts()
     with pytest.raises(BadInput, match="distinct names"):
@@ -136,6 +136,6 @@ def test_wrong_tasks_are_refused_with_a_hint():
 
 def test_an_epoch_of_batches_fits_the_limit_of_tokens():
     part = load(mixture())
-    for drawn in islice(part.stream(0).start(StreamPosition()), 20):
-        rows, n = drawn.batch.source.shape
-        assert rows * max(n, drawn.batch.target.shape[1] - 1) <= 200
+    for item in islice(part.stream(0).start(StreamPosition()), 20):
+        rows, n = item.batch.source.shape
+        assert rows * max(n, item.batch.target.shape[1] - 1) <= 200

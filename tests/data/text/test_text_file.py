@@ -15,7 +15,7 @@ def file(tmp_path):
     return tmp_path / "play.txt"
 
 
-def test_a_single_file_is_cut_into_training_and_validation(file):
+def test_single_file_is_split_into_train_and_val(file):
     data = TextFile(str(file), context_length=8)
     assert data.splits() == ["train", "val"]
     cut = int(0.9 * len(WORDS))
@@ -23,7 +23,7 @@ def test_a_single_file_is_cut_into_training_and_validation(file):
     assert TextFile(str(file.parent), val_fraction=0.5).read("val") == WORDS[len(WORDS) // 2 :]
 
 
-def test_a_folder_has_a_file_for_each_part(tmp_path):
+def test_folder_has_a_file_per_split(tmp_path):
     for part in ("train", "valid", "test"):
         with gzip.open(tmp_path / f"ptb.{part}.txt.gz", "wt", encoding="utf-8") as out:
             out.write(f"{part} äöü " * 20)
@@ -37,7 +37,7 @@ def test_a_folder_has_a_file_for_each_part(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["char", "bytes"])
-def test_windows_hold_the_text_and_what_comes_next(file, kind):
+def test_targets_are_the_next_tokens(file, kind):
     data = TextFile(str(file), context_length=16, batch_size=2, tokenizer=kind, vocab_size=300)
     text = data.build_tokenizer()
     part = data.load("train", text)
@@ -49,7 +49,7 @@ def test_windows_hold_the_text_and_what_comes_next(file, kind):
     assert len(set(text.encode_one(data.read("train")))) <= text.size
 
 
-def test_validation_is_written_with_the_vocabulary_of_training(tmp_path):
+def test_validation_uses_the_training_vocabulary(tmp_path):
     (tmp_path / "train.txt").write_text("abcabc" * 20)
     (tmp_path / "val.txt").write_text("abz" * 20)
     data = TextFile(str(tmp_path), context_length=4)
@@ -59,12 +59,12 @@ def test_validation_is_written_with_the_vocabulary_of_training(tmp_path):
     assert batch.inputs[0].tolist() == [*text.encode_one("ab"), text.unk, text.encode_one("a")[0]]
 
 
-def test_fingerprints_tell_texts_apart(file):
+def test_fingerprint_changes_with_the_text(file):
     data = TextFile(str(file), context_length=8)
     assert data.load("train").fingerprint() == data.load("train").fingerprint() != data.load("val").fingerprint()
 
 
-def test_what_cannot_be_read_is_reported(tmp_path, file):
+def test_unreadable_text_is_reported(tmp_path, file):
     with pytest.raises(BadInput, match=r"has 0 \.txt files"):
         TextFile(str(tmp_path / "empty")).files() if (tmp_path / "empty").mkdir() is None else None
     for name in ("a.txt", "b.txt"):

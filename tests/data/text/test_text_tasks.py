@@ -37,21 +37,21 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_summary_comes_in_the_articles_order_with_spaces(home):
+def test_summary_is_in_article_order(home):
     (example,) = Summarize().read("train")
     assert example.source == " ".join(ARTICLE.split())
     assert example.target == "Profits rose 2% on Friday. Shares fell."
     assert example.references == (example.target,)
 
 
-def test_what_is_not_read_is_not_asked_for_but_scored(home):
+def test_training_target_is_limited_to_the_input_but_reference_is_not(home):
     (example,) = Summarize(words=6).read("train")
     assert example.source == "Profits rose 2% on Friday. The"
     assert example.target == "Profits rose 2% on Friday."
     assert example.references == ("Profits rose 2% on Friday. Shares fell.",)
 
 
-def test_a_long_article_gives_several_pieces_to_train_on_and_one_to_be_scored(home):
+def test_long_article_gives_several_training_windows_and_one_evaluation_example(home):
     examples = Summarize(words=8, stride=4).read("train")
     assert [(e.source, e.target) for e in examples] == [
         ("Profits rose 2% on Friday. The firm was", "Profits rose 2% on Friday."),
@@ -61,7 +61,7 @@ def test_a_long_article_gives_several_pieces_to_train_on_and_one_to_be_scored(ho
     assert len(Summarize(words=8, stride=4).read("test")) == len(Summarize(words=8, stride=0).read("train")) == 1
 
 
-def test_glued_sentences_are_found_whole_with_their_quotation_marks():
+def test_joined_sentences_are_found_with_their_quotes():
     article = 'It rose 6.4% to $42.09bn. The U.S. firm is glad. "We won," he said. "Yes. No." Then it fell.'
     for summary, expected in {
         "Then it fell.It rose 6.4% to $42.09bn.": ["It rose 6.4% to $42.09bn.", "Then it fell."],
@@ -73,7 +73,7 @@ def test_glued_sentences_are_found_whole_with_their_quotation_marks():
         assert [article[a:b] for a, b in _summary_spans(article, summary)] == expected
 
 
-def test_pronunciations_lose_their_stress_and_keep_their_variants(home):
+def test_pronunciations_drop_stress_and_keep_variants(home):
     tomato, its = Pronounce().read("train")
     assert tomato.source == "t o m a t o"
     assert tomato.target == "T AH M EY T OW"
@@ -90,11 +90,11 @@ def test_translations_name_their_languages_and_take_the_first_test_split(home):
     assert Translate("pairs", test="test_b").read("test")[0].source == "b"
 
 
-def test_labels_are_words(home):
+def test_labels_are_names(home):
     assert [e.target for e in Sentiment().read("train")] == ["positive", "negative"]
 
 
-def test_parts_and_data_that_are_not_there_are_reported(home, tmp_path, monkeypatch):
+def test_missing_splits_and_data_are_reported(home, tmp_path, monkeypatch):
     with pytest.raises(UnknownName, match="no split 'dev'"):
         read_examples(Summarize(), "dev")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))

@@ -21,7 +21,7 @@ def file(tmp_path):
     return str(place)
 
 
-def test_words_are_cut_at_spaces_and_signs_only():
+def test_words_are_split_at_spaces_and_punctuation():
     assert split_words("A dog doesn't run, Mr. Hu-Li!") == ["A", "dog", "doesn't", "run", ",", "Mr.", "Hu-Li", "!"]
     assert split_words("In the U.S. it's 3,500.50 (say).") == [
         "In",
@@ -40,7 +40,7 @@ def test_words_are_cut_at_spaces_and_signs_only():
         split_words(7)
 
 
-def test_the_vocabulary_reads_a_line_as_it_is_cut(tmp_path):
+def test_vocabulary_splits_like_split_words(tmp_path):
     text = build_vocabulary(map(split_words, LINES), size=12, lower=True)
     known = word_ids(text)
     assert text.size == 12
@@ -54,7 +54,7 @@ def test_the_vocabulary_reads_a_line_as_it_is_cut(tmp_path):
         build_vocabulary(map(split_words, LINES), size=99, min_count=50)
 
 
-def test_a_text_of_ones_own_is_read_and_numbered(file):
+def test_user_text_is_read_and_encoded(file):
     data = WordSentences((file,), vocab_size=50, min_count=1, max_length=4)
     assert data.splits() == ["train", "val"]
     rows = data.read("train")
@@ -84,14 +84,14 @@ def test_known_corpora_are_read():
     assert not train & {" ".join(row) for row in WordSentences(("tatoeba",)).read("val")}
 
 
-def test_a_batch_spells_each_of_its_words_once(file):
+def test_batch_has_each_distinct_word_once(file):
     data = WordSentences((file,), vocab_size=8, min_count=1)
     text, config = data.build_tokenizer(), Config(vocab=8, filters=(2, 2), max_word_length=8)
-    read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True)
-    drawn = next(read.stream(40, seed=1).start(StreamPosition()))
-    spelled, words, lengths, targets = drawn.batch
+    read = CharSentences(data.read("train"), lambda words: words_to_char_ids(words, config), text, True, 40)
+    item = next(read.stream(1).start(StreamPosition()))
+    spelled, words, lengths, targets = item.batch
     assert len(spelled.unique(dim=0)) == len(spelled)
-    assert drawn.count == 2 * int((lengths - 1).sum())
+    assert item.count == 2 * int((lengths - 1).sum())
     assert (targets[:, 0] == text.bos).all()
     for row, own, n in zip(words, targets, lengths.tolist(), strict=True):
         assert own[n - 1] == text.eos
@@ -99,6 +99,6 @@ def test_a_batch_spells_each_of_its_words_once(file):
         assert spelled[row[0], 1] == 256
         assert spelled[row[n - 1], 1] == 257
     assert sum(len(batch.words) for batch in read.eval_batches(64)) == len(read)
-    first = drawn.batch.rows(1)
+    first = item.batch.rows(1)
     assert torch.equal(first.words, words[:1])
     assert torch.equal(first.char_ids, spelled)

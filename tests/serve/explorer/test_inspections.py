@@ -22,7 +22,7 @@ def explorer(pool):
 
 @pytest.fixture(scope="module")
 def seen(explorer):
-    found = explorer.post("/explore/inspections", json={"model": "en-de", "given": GIVEN})
+    found = explorer.post("/explore/inspections", json={"model": "en-de", "inputs": GIVEN})
     assert found.status_code == 200, found.text
     return found.json()
 
@@ -35,7 +35,7 @@ def wanted():
 def test_routes_give_what_the_library_gives(seen, wanted):
     own = json.loads(json.dumps(wanted.about()))
     assert seen["model"] == "en-de"
-    for part in ("sides", "output", "maps", "task"):
+    for part in ("axes", "output", "maps", "task"):
         assert seen[part] == own[part]
 
 
@@ -99,14 +99,14 @@ def test_what_an_inspection_lacks_is_an_error(explorer, seen, path, status):
     ("body", "status"),
     [
         ({"model": "en-de"}, 422),
-        ({"model": "en-de", "given": {"text": ""}}, 422),
-        ({"model": "en-de", "given": {"text": 5}}, 422),
-        ({"model": "en-de", "given": {"txt": "a"}}, 404),
-        ({"model": "en-de", "given": {"text": "x" * 30_000}}, 422),
-        ({"model": "nothing", "given": GIVEN}, 404),
-        ({"model": "shakespeare", "given": {"text": "R", "max_new_tokens": 10**9}}, 422),
-        ({"given": GIVEN}, 422),
-        ({"model": "en-de", "given": GIVEN, "more": 1}, 422),
+        ({"model": "en-de", "inputs": {"text": ""}}, 422),
+        ({"model": "en-de", "inputs": {"text": 5}}, 422),
+        ({"model": "en-de", "inputs": {"txt": "a"}}, 404),
+        ({"model": "en-de", "inputs": {"text": "x" * 30_000}}, 422),
+        ({"model": "nothing", "inputs": GIVEN}, 404),
+        ({"model": "shakespeare", "inputs": {"text": "R", "max_new_tokens": 10**9}}, 422),
+        ({"inputs": GIVEN}, 422),
+        ({"model": "en-de", "inputs": GIVEN, "more": 1}, 422),
         ([], 422),
     ],
 )
@@ -122,7 +122,7 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
         assert set(each) == {"name", "task", "inputs", "output", "options", "examples"}
         first = next(iter(each["inputs"]))
         for example in each["examples"]:
-            found = explorer.post("/explore/inspections", json={"model": each["name"], "given": {first: example}})
+            found = explorer.post("/explore/inspections", json={"model": each["name"], "inputs": {first: example}})
             assert found.status_code == 200, found.text
 
 
@@ -192,10 +192,10 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     client = asks(ModelPool([str(tmp_path / "run")], device="cpu"), explore=True)
     (one,) = client.get("/explore/models").json()
     assert (one["name"], one["task"], one["inputs"]) == ("run", task, dict.fromkeys(given, "text"))
-    found = client.post("/explore/inspections", json={"model": "run", "given": given})
+    found = client.post("/explore/inspections", json={"model": "run", "inputs": given})
     assert found.status_code == 200, found.text
     look, name = found.json(), found.json()["maps"][0]["name"]
-    assert any(look["sides"]["text"]["notes"])
+    assert any(look["axes"]["text"]["notes"])
     assert client.get(f"/explore/inspections/{look['id']}/row?map={name}&query=1").status_code == 200
     assert client.get(f"/explore/inspections/{look['id']}/relevance?target=0").status_code == 200
     assert b'"notes"' in client.get(f"/explore/inspections/{look['id']}/export").content

@@ -88,14 +88,14 @@ def test_what_cannot_be_done_is_said_in_a_line(client, body, status):
 
 
 def test_outputs_stand_beside_one_another(client):
-    given = {"model": "languages", "given": {"text": "Wo ist der Bahnhof?"}, "interventions": [{"do": "off"}]}
+    given = {"model": "languages", "inputs": {"text": "Wo ist der Bahnhof?"}, "interventions": [{"do": "off"}]}
     found = client.post("/explore/interventions", json=given).json()
     assert found["loss"]["changed"] > found["loss"]["original"]
     assert found["original"]["text"] == "German"
 
 
 def test_an_inspection_and_its_changed_one_can_be_compared(client):
-    body = {"model": "en-de", "given": {"text": "Two dogs are playing in the snow."}}
+    body = {"model": "en-de", "inputs": {"text": "Two dogs are playing in the snow."}}
     look = client.post("/explore/inspections", json=body).json()
     changes = [{"do": "uniform", "map": "decoder.blocks.*.cross", "heads": [0, 1]}]
     found = client.post("/explore/interventions", json={"inspection": look["id"], "interventions": changes}).json()
@@ -117,7 +117,7 @@ def test_an_inspection_and_its_changed_one_can_be_compared(client):
     ids=str,
 )
 def test_interventions_that_cannot_be_done_are_refused(client, change, status):
-    body = {"model": "languages", "given": {"text": "Wo?"}, "interventions": [change]}
+    body = {"model": "languages", "inputs": {"text": "Wo?"}, "interventions": [change]}
     found = client.post("/explore/interventions", json=body)
     assert found.status_code == status, found.text
     assert client.post("/explore/interventions", json={"interventions": [{"do": "off"}]}).status_code == 422

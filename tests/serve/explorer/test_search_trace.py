@@ -23,15 +23,15 @@ def client():
 
 def test_models_that_search_are_listed_with_their_ways(client):
     told = client.get("/explore/search").json()
-    assert {one["name"]: (one["input"], one["ways"]) for one in told["models"]} == {
+    assert {one["name"]: (one["input"], one["methods"]) for one in told["models"]} == {
         "en-de": ("text", ["beam", "greedy", "diverse", "sample"]),
-        "digits": ("sound", ["beam", "greedy"]),
+        "digits": ("audio", ["beam", "greedy"]),
     }
     assert told["defaults"]["beam_size"] == 4
 
 
 def test_a_search_is_played_as_the_predictor_runs_it(client):
-    asked = {"model": "en-de", "given": {"text": "A dog runs."}, "search": {"how": "beam", "beam_size": 3}}
+    asked = {"model": "en-de", "inputs": {"text": "A dog runs."}, "search": {"method": "beam", "beam_size": 3}}
     shown = client.post("/explore/search", json=asked).json()
     assert shown["found"][0]["text"] == regard.load("en-de")(["A dog runs."], beam_size=3)[0]
     assert {node["fate"] for step in shown["steps"] for node in step["nodes"]} == {"kept", "ended", "pruned"}
@@ -39,7 +39,7 @@ def test_a_search_is_played_as_the_predictor_runs_it(client):
 
 def test_a_sound_comes_in_a_form(client):
     with open(SOUND, "rb") as file:
-        form = {"model": "digits", "search": json.dumps({"how": "beam", "beam_size": 2})}
+        form = {"model": "digits", "search": json.dumps({"method": "beam", "beam_size": 2})}
         shown = client.post("/explore/search", data=form, files={"file": ("digits.wav", file)}).json()
     assert shown["found"][0]["text"] == "one four zero five five six"
     assert max(len(step["kept"]) for step in shown["steps"]) == 2
@@ -48,17 +48,17 @@ def test_a_sound_comes_in_a_form(client):
 @pytest.mark.parametrize(
     ("asked", "status", "says"),
     [
-        ({"model": "nope", "given": {"text": "a"}}, 404, "nope"),
+        ({"model": "nope", "inputs": {"text": "a"}}, 404, "nope"),
         ({"model": "en-de"}, 422, "give a text"),
-        ({"model": "en-de", "given": {"text": " "}}, 422, "empty"),
-        ({"model": "en-de", "given": {"text": "a " * 900}}, 422, "shorten"),
-        ({"model": "en-de", "given": {"text": "a" * 2001}}, 422, "2000"),
-        ({"model": "en-de", "given": {"text": "a", "file": "x"}}, 422, "given.file"),
-        ({"model": "en-de", "given": {"text": "a"}, "search": {"beam_size": 9}}, 422, "search.beam_size"),
-        ({"model": "en-de", "given": {"text": "a"}, "search": {"how": "diverse", "beam_size": 5}}, 422, "divide"),
+        ({"model": "en-de", "inputs": {"text": " "}}, 422, "empty"),
+        ({"model": "en-de", "inputs": {"text": "a " * 900}}, 422, "shorten"),
+        ({"model": "en-de", "inputs": {"text": "a" * 2001}}, 422, "2000"),
+        ({"model": "en-de", "inputs": {"text": "a", "file": "x"}}, 422, "inputs.file"),
+        ({"model": "en-de", "inputs": {"text": "a"}, "search": {"beam_size": 9}}, 422, "search.beam_size"),
+        ({"model": "en-de", "inputs": {"text": "a"}, "search": {"method": "diverse", "beam_size": 5}}, 422, "divide"),
         ({"model": "en-de", "inspection": "gone"}, 404, "no longer kept"),
-        ({"model": "digits", "given": {"text": "a"}}, 422, "give a sound"),
-        ({"model": "languages", "given": {"text": "a"}}, 422, "does not search"),
+        ({"model": "digits", "inputs": {"text": "a"}}, 422, "give a recording"),
+        ({"model": "languages", "inputs": {"text": "a"}}, 422, "does not search"),
         ([], 422, ""),
     ],
 )

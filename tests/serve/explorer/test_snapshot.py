@@ -55,15 +55,15 @@ def test_rollouts_of_all_tokens_go_along(seen):
 
 def test_relevance_of_all_answers_goes_along_where_it_was_taken(seen):
     found = all_relevances(seen)
-    about = seen.about()["relevance"]
-    assert found.shape == (len(about), len(seen.sides["source"].tokens))
+    about = seen.about()["relevance_targets"]
+    assert found.shape == (len(about), len(seen.axes["source"].tokens))
     assert np.allclose(found[1], seen.relevance(1))
     taken = take_snapshot(seen, relevance=found)
-    assert taken.about["relevance"] == about
+    assert taken.about["relevance_targets"] == about
     assert taken.relevance is found
-    assert take_snapshot(seen).about["relevance"] == []  # the page offers what the file holds
+    assert take_snapshot(seen).about["relevance_targets"] == []  # the page offers what the file holds
     long = inspect(regard.load("shakespeare"), {"text": "To be, or not " * 5, "max_new_tokens": 0}, name="shakespeare")
-    assert len(long.about()["relevance"]) > MAX_ANSWERS
+    assert len(long.about()["relevance_targets"]) > MAX_ANSWERS
     assert all_relevances(long) is None
 
 

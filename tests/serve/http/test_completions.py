@@ -82,7 +82,7 @@ def test_without_a_seed_texts_differ_and_with_one_they_do_not(client):
 def test_what_is_not_offered_and_would_change_the_text_is_refused(client, more):
     found = client.post("/v1/completions", json=ASKED | more)
     assert found.status_code == 422
-    assert f"{next(iter(more))} is not offered" in found.json()["error"]["message"]
+    assert f"{next(iter(more))} is not supported" in found.json()["error"]["message"]
 
 
 def test_fields_of_clients_that_change_nothing_are_taken(client):

@@ -6,25 +6,6 @@ LIST = "Input should be a valid string or a valid list"
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "said"),
-    [
-        ([], "text", "List should have at least 1 item, not 0"),
-        (None, "text", LIST),
-        (3, "text", LIST),
-        ({"a": 1}, "text", LIST),
-        ("", "text", "String should have at least 1 character"),
-        (["a", 3], "text.1", "Input should be a valid string"),
-        (["a", ""], "text.1", "String should have at least 1 character"),
-        (["a"] * 65, "text", "List should have at most 64 items, not 65"),
-    ],
-)
-def test_a_field_that_may_be_one_text_or_several(client, text, field, said):
-    found = client.post("/v1/translate", json={"text": text})
-    assert found.status_code == 422
-    assert found.json()["error"] == {"type": "invalid", "message": f"{field}: {said}", "field": field}
-
-
-@pytest.mark.parametrize(
     ("prompt", "field", "said"),
     [
         ([], "prompt", "List should have at least 1 item, not 0"),
@@ -43,5 +24,8 @@ def test_a_prompt_that_may_be_texts_or_tokens(client, prompt, field, said):
 
 
 def test_a_name_that_looks_like_one_of_ours_is_still_named(client):
-    found = client.post("/v1/translate", json={"text": "a", "constrained-str": 1}).json()["error"]
+    found = client.post("/v1/translate", json={"inputs": ["a"], "constrained-str": 1}).json()["error"]
+    assert found["field"] == "constrained-str"
+    given = {"model": "fill-en", "given": {"text": "a"}, "constrained-str": 1}
+    found = client.post("/explore/inspections", json=given).json()["error"]
     assert found["field"] == "constrained-str"

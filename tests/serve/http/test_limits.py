@@ -1,15 +1,17 @@
-"""The door: who may ask, how much they may send, and what is said to those who may not."""
+"""Who may send requests, how much they may send, and what those who may not are told."""
 
 import asyncio
 import json
 import threading
 import time
+from http.cookies import SimpleCookie
 
 import pytest
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from regard.core.errors import BadInput
+from regard.serve.http import middleware
 from regard.serve.http.app import make_app
 from regard.serve.http.middleware import SecurityMiddleware
 from regard.serve.http.model_pool import ModelPool
@@ -77,18 +79,20 @@ def test_a_name_that_is_allowed_is_ours(small):
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:9"},  # another port is another origin
+        {"Origin": "http://["},  # not a URL
+        {"Origin": "http://[::1]x"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
     ],
 )
 def test_a_page_of_elsewhere_may_not_even_ask(small, headers):
-    error(asks(small).post("/v1/classify", json={"text": "a"}, headers=headers), 403, "forbidden_origin")
+    error(asks(small).post("/v1/classify", json={"inputs": ["a"]}, headers=headers), 403, "forbidden_origin")
 
 
 def test_our_own_page_may_ask_and_a_link_may_lead_to_it(small):
     client = asks(small, explore=True)
     own = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
-    assert client.post("/v1/classify", json={"text": "Two dogs."}, headers=own).status_code == 200
+    assert client.post("/v1/classify", json={"inputs": ["Two dogs."]}, headers=own).status_code == 200
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert client.get("/", headers=link).status_code == 200
 
@@ -102,7 +106,7 @@ def test_other_origins_are_off_and_can_be_let_in_one_by_one(small):
     client = asks(small, cors_origins=("https://page.example",), token="word")
     assert client.options("/v1/classify", headers=asking).headers["access-control-allow-origin"] == there["Origin"]
     known = there | {"Authorization": "Bearer word"}
-    answer = client.post("/v1/classify", json={"text": "Two dogs."}, headers=known)
+    answer = client.post("/v1/classify", json={"inputs": ["Two dogs."]}, headers=known)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == there["Origin"]
     error(client.get("/v1/models", headers={"Origin": "https://other.example"}), 403, "forbidden_origin")
@@ -124,6 +128,14 @@ def test_with_a_token_only_those_who_know_it_are_answered(small):
 def test_a_token_is_something_that_a_header_can_hold(token):
     with pytest.raises(BadInput, match="ASCII"):
         Settings(token=token)
+
+
+def test_long_cookies_are_cut_before_they_are_parsed(small, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(middleware, "SimpleCookie", lambda text: parsed.append(len(text)) or SimpleCookie(text))
+    client = asks(small, token="word")
+    error(client.get("/v1/models", headers={"Cookie": "a=" + "b" * 100_000}), 401, "unauthorized")
+    assert parsed == [middleware.MAX_COOKIE_CHARACTERS]
 
 
 def test_a_browser_gets_a_cookie_for_the_token_and_an_address_without_it(small):
@@ -162,14 +174,14 @@ def test_every_answer_carries_the_headers_that_bind_a_browser(small):
 
 def test_a_body_that_is_too_large_is_refused_whatever_its_header_says(small):
     client = asks(small, max_body_bytes=1000, max_upload_bytes=5000)
-    large = json.dumps({"text": "x" * 2000}).encode()
+    large = json.dumps({"inputs": ["x" * 2000]}).encode()
     kind = {"Content-Type": "application/json"}
     assert "1,000 bytes" in error(client.post("/v1/classify", content=large, headers=kind), 413, "too_large")
     parts = (large[at : at + 100] for at in range(0, len(large), 100))  # no length is said
     error(client.post("/v1/classify", content=parts, headers=kind), 413, "too_large")
     picture = {"Content-Type": "image/png"}
     error(client.post("/v1/classify", content=b"x" * 5001, headers=picture), 413, "too_large")
-    assert client.post("/v1/classify", content=b"x" * 4999, headers=picture).status_code == 422
+    assert client.post("/v1/classify", content=b"x" * 4999, headers=picture).status_code == 415  # of a text model
     error(client.post("/v1/classify", content=b"", headers=kind | {"Content-Length": "9" * 30}), 413, "too_large")
 
 
@@ -183,53 +195,70 @@ def test_all_requests_together_hold_no_more_than_they_may(small):
         await Response(json.dumps({"bytes": len((await receive())["body"])}))(scope, receive, send)
 
     guard = SecurityMiddleware(read, small, Settings(max_buffered_bytes=1000))
-    guard.held = 990
+    guard.buffered_bytes = 990
     said = run(guard, b"x" * 20)
     assert (said["status"], said["error"]["type"]) == (503, "unavailable")
-    assert guard.held == 990  # what was refused is not held
+    assert guard.buffered_bytes == 990  # what was refused is not held
     assert run(guard, b"x" * 5)["bytes"] == 5
-    assert guard.held == 990
-    assert guard.clients == 0
+    assert guard.buffered_bytes == 990
+    assert guard.active_requests == 0
 
 
 def test_texts_are_limited_in_all(small):
     client = asks(small, max_characters=100)
-    assert "120 characters" in error(client.post("/v1/classify", json={"text": ["x" * 40] * 3}), 422, "invalid")
-    error(client.post("/v1/classify", json={"text": ["x"] * 65}), 422, "invalid")
-
-
-def test_with_many_beams_less_text_is_taken(pool):
-    client, text = asks(pool, max_characters=400), "a b " * 60
-    assert "more than the 100" in error(
-        client.post("/v1/translate", json={"text": text, "beam_size": 16}), 422, "invalid"
+    assert "120 characters together" in error(
+        client.post("/v1/classify", json={"inputs": ["x" * 40] * 3}), 422, "invalid"
     )
-    error(client.post("/v1/generate", json={"prompt": "a" * 5000, "max_new_tokens": 1}), 422, "invalid")
+    assert client.post("/v1/classify", json={"inputs": ["x" * 50] * 2}).status_code == 200  # exactly at the limit
+    error(client.post("/v1/classify", json={"inputs": ["x"] * 65}), 422, "invalid")
+
+
+def test_tokens_times_beams_are_limited(pool):
+    text = "[MASK] " * 20
+    tokens = pool.get("en-de").count_tokens([text])
+    assert tokens > 80
+    client = asks(pool, max_tokens=4 * tokens)
+    for options, status in (({}, 200), ({"beam_size": 5}, 422), ({"sample": True, "num_candidates": 5}, 422)):
+        found = client.post("/v1/translate", json={"inputs": [text], "options": options})
+        assert found.status_code == status, found.text
+    assert f"{tokens} tokens, x 5 beams or candidates = {5 * tokens}" in error(found, 422, "invalid")
+    assert "the limit is" in error(client.post("/v1/translate", json={"inputs": [text] * 2}), 422, "invalid")
+    assert asks(pool).post("/v1/translate", json={"inputs": ["[MASK]" * 3300]}).status_code == 422  # 20 kB
+
+
+def test_a_prompt_is_limited_unless_it_slides(pool):
+    client, options = asks(pool, max_prompt_tokens=10), {"max_new_tokens": 1}
+    for text, status in (("a" * 10, 200), ("a" * 11, 422)):
+        assert client.post("/v1/generate", json={"inputs": [text], "options": options}).status_code == status
+    slides = {"inputs": ["a" * 11], "options": options | {"slide": True}}
+    assert client.post("/v1/generate", json=slides).status_code == 200
 
 
 def test_a_model_whose_queue_is_full_says_429_and_when_to_come_back(small):
     client, gate = asks(small), held(small)
     try:
         waiting = [
-            threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"text": "a"}}) for _ in "ab"
+            threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"inputs": ["a"]}})
+            for _ in "ab"
         ]
         for each in waiting:
             each.start()
         while small.batcher("languages").waiting < 2:
             time.sleep(0.01)
-        found = client.post("/v1/classify", json={"text": "Two dogs."})
+        found = client.post("/v1/classify", json={"inputs": ["Two dogs."]})
         assert "2 requests wait" in error(found, 429, "too_many_requests")
         assert 1 <= int(found.headers["retry-after"]) <= 60
     finally:
         gate.set()
     for each in waiting:
         each.join(10)
-    assert client.post("/v1/classify", json={"text": "Two dogs."}).status_code == 200
+    assert client.post("/v1/classify", json={"inputs": ["Two dogs."]}).status_code == 200
 
 
 def test_an_answer_that_takes_too_long_is_given_up(small):
     client, gate = asks(small, timeout=0.1), held(small)
     try:
-        found = client.post("/v1/classify", json={"text": "Two dogs."})
+        found = client.post("/v1/classify", json={"inputs": ["Two dogs."]})
         assert "within 0.1 s" in error(found, 504, "deadline_exceeded")
         assert "retry-after" in found.headers
     finally:
@@ -238,7 +267,7 @@ def test_an_answer_that_takes_too_long_is_given_up(small):
 
 def test_more_clients_than_allowed_are_told_to_come_back(small):
     client, gate = asks(small, max_concurrent_requests=1), held(small)
-    one = threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"text": "a"}})
+    one = threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"inputs": ["a"]}})
     try:
         one.start()
         while not small.batcher("languages").waiting:
@@ -246,7 +275,7 @@ def test_more_clients_than_allowed_are_told_to_come_back(small):
         found = client.get("/v1/models")
         error(found, 503, "unavailable")
         assert found.headers["retry-after"] == "1"
-        assert client.get("/health").status_code == 200  # a watchman is always answered
+        assert client.get("/health").status_code == 200  # needs no token and is always answered
     finally:
         gate.set()
         one.join(10)
@@ -257,7 +286,7 @@ def test_a_service_that_is_about_to_stop_says_503(small):
     one.load()
     client = asks(one)
     one.stop()
-    found = client.post("/v1/classify", json={"text": "a"})
+    found = client.post("/v1/classify", json={"inputs": ["a"]})
     error(found, 503, "unavailable")
     assert found.headers["retry-after"] == "5"
     assert client.get("/ready").status_code == 503
@@ -268,7 +297,7 @@ def test_a_service_that_is_about_to_stop_says_503(small):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"NaN", b'{"text": 1e999}', b"9" * 5000, b'"\\ud800"']
+    "body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"NaN", b'{"inputs": [1e999]}', b"9" * 5000, b'"\\ud800"']
 )
 def test_what_is_no_json_is_an_error_of_whoever_sent_it(small, body):
     for path in ("/v1/translate", "/v1/classify", "/v1/completions"):
@@ -280,9 +309,9 @@ def test_what_is_no_json_is_an_error_of_whoever_sent_it(small, body):
 @pytest.mark.parametrize("text", ['"\\ud800"', '"a\\u0000b"', '"\\udfff\\ud800"', '{"\\ud800": 1}'])
 def test_half_characters_are_refused_or_read_and_never_break_an_answer(client, text):
     kind = {"Content-Type": "application/json"}
-    for path, field in (("/v1/translate", "text"), ("/v1/generate", "prompt"), ("/v1/classify", "text")):
-        more = ', "max_new_tokens": 4' if field == "prompt" else ""
-        found = client.post(path, content=f'{{"{field}": {text}{more}}}'.encode(), headers=kind)
+    for path in ("/v1/translate", "/v1/generate", "/v1/classify"):
+        more = ', "options": {"max_new_tokens": 4}' if path == "/v1/generate" else ""
+        found = client.post(path, content=f'{{"inputs": [{text}]{more}}}'.encode(), headers=kind)
         assert found.status_code in (200, 400, 422), found.text
         found.json()
 
@@ -311,7 +340,8 @@ def test_other_kinds_of_bodies_and_other_methods_are_refused_by_name(small):
     error(
         client.post("/v1/classify", content=b"x", headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type"
     )
-    error(client.post("/v1/transcribe", json={}), 415, "unsupported_media_type")
+    found = client.post("/v1/classify", content=b"x", headers={"Content-Type": "audio/wav"})
+    assert "send application/json" in error(found, 415, "unsupported_media_type")
     found = client.get("/v1/translate")
     error(found, 405, "method_not_allowed")
     assert found.headers["allow"] == "POST"
@@ -319,7 +349,7 @@ def test_other_kinds_of_bodies_and_other_methods_are_refused_by_name(small):
     error(client.get("/"), 404, "not_found")  # no page without --explore
 
 
-def test_a_bug_of_ours_says_nothing_of_this_machine(small):
+def test_a_bug_of_ours_says_nothing_of_this_machine_and_leaves_its_traceback_in_the_log(small, caplog):
     app = make_app(small, Settings())
 
     @app.get("/broken")
@@ -331,9 +361,12 @@ def test_a_bug_of_ours_says_nothing_of_this_machine(small):
         raise BadInput("cannot read /home/somebody/models/secret.bin: no such file")
 
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
-    found = client.get("/broken")
+    with caplog.at_level("ERROR", "regard"):
+        found = client.get("/broken")
     error(found, 500, "internal")
     assert "secret" not in found.text
+    assert "RuntimeError: /home/somebody/secret.py" in caplog.text  # the traceback is for the log
+    assert "Traceback" in caplog.text
     assert error(client.get("/path"), 422, "invalid") == "cannot read a file: no such file"
 
 
@@ -342,7 +375,7 @@ def test_a_bug_of_ours_says_nothing_of_this_machine(small):
 
 def test_a_client_that_hangs_up_has_its_request_ended(small):
     guard, gate = make_app(small, Settings()), held(small)
-    body = json.dumps({"text": "Two dogs."}).encode()
+    body = json.dumps({"inputs": ["Two dogs."]}).encode()
     try:
         assert run(guard, body, path="/v1/classify", leaves=0.1) == {}
         queue = small.batcher("languages")

@@ -34,9 +34,10 @@ LINES = ["A dog.", "Two dogs are playing in the snow.", "The little girl sits on
 async def once(client):
     for number, line in enumerate(LINES):
         some = LINES[: number + 1]
-        assert (await client.post("/v1/translate", json={"text": some, "model": "en-de"})).status_code == 200
-        assert (await client.post("/v1/translate", json={"text": line, "beam_size": 0})).status_code == 422
-        assert (await client.post("/v1/fill", json={"text": "A [MASK] dog."})).status_code == 200
+        assert (await client.post("/v1/translate", json={"inputs": some, "model": "en-de"})).status_code == 200
+        wrong = {"inputs": [line], "options": {"beam_size": 0}}
+        assert (await client.post("/v1/translate", json=wrong)).status_code == 422
+        assert (await client.post("/v1/fill", json={"inputs": ["A [MASK] dog."]})).status_code == 200
         assert (await client.get("/v1/models")).status_code == 200
         assert (await client.get("/metrics")).status_code == 200
 

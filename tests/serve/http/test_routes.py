@@ -1,5 +1,6 @@
 """Every route that uses a model: what it answers is what the library gives, whoever else asks at the time."""
 
+import base64
 import io
 import json
 import struct
@@ -56,21 +57,28 @@ def at_once(client, max_queue_size, path, bodies):
 def test_translations_are_those_of_the_library(client):
     translate = regard.load("en-de")
     texts = [line for line in LINES if line]
-    found = client.post("/v1/translate", json={"text": texts, "to": "de", "num_candidates": 2}).json()
+    found = client.post("/v1/translate", json={"inputs": texts, "to": "de", "options": {"num_candidates": 2}}).json()
     wanted = translate(texts, num_candidates=2)
     assert found["model"] == "en-de"
-    assert [[c["text"] for c in each["candidates"]] for each in found["translations"]] == [
+    assert [[c["text"] for c in each["candidates"]] for each in found["outputs"]] == [
         [c.text for c in each.candidates] for each in wanted
     ]
-    one = client.post("/v1/translate", json={"text": texts[0], "beam_size": 1}).json()["translations"]
-    assert [each["text"] for each in one] == translate(texts[:1], beam_size=1)
+    greedy = {"inputs": texts[:1], "options": {"beam_size": 1}}
+    one = client.post("/v1/translate", json=greedy).json()
+    assert [each["text"] for each in one["outputs"]] == translate(texts[:1], beam_size=1)
+    assert client.post("/v1/run/en-de", json=greedy).json() == one
 
 
 def test_requests_that_run_together_are_answered_as_if_they_were_alone(pool):
     client = asks(pool)
     queue = pool.batcher("en-de")
-    bodies = [{"text": f"{line} {n}", "beam_size": 1 + n % 2 * 3} for n in range(4) for line in LINES[:4] if line]
-    bodies += [{"text": "Two dogs.", "sample": True, "seed": n} for n in range(3)]
+    bodies = [
+        {"inputs": [f"{line} {n}"], "options": {"beam_size": 1 + n % 2 * 3}}
+        for n in range(4)
+        for line in LINES[:4]
+        if line
+    ]
+    bodies += [{"inputs": ["Two dogs."], "options": {"sample": True, "seed": n}} for n in range(3)]
     alone = [client.post("/v1/translate", json=body).json() for body in bodies]
     groups = []
     queue.on_batch, before = lambda jobs, items, seconds: groups.append(jobs), queue.on_batch
@@ -79,51 +87,65 @@ def test_requests_that_run_together_are_answered_as_if_they_were_alone(pool):
     finally:
         queue.on_batch = before
     for one, other in zip(alone, together, strict=True):
-        assert [t["text"] for t in one["translations"]] == [t["text"] for t in other["translations"]]
-        assert one["translations"][0]["score"] == pytest.approx(other["translations"][0]["score"], abs=1e-4)
+        assert [t["text"] for t in one["outputs"]] == [t["text"] for t in other["outputs"]]
+        assert one["outputs"][0]["score"] == pytest.approx(other["outputs"][0]["score"], abs=1e-4)
     assert max(groups) > 4
 
 
 def test_drawn_texts_keep_their_random_numbers_in_company(pool):
     client, queue, write = asks(pool), pool.batcher("shakespeare"), regard.load("shakespeare")
-    bodies = [{"prompt": ["ROMEO:", "JULIET: I"], "max_new_tokens": 12, "seed": seed} for seed in (0, 1, 7)]
-    wanted = [write(b["prompt"], max_new_tokens=12, temperature=0.8, seed=b["seed"]) for b in bodies]
-    found = [[each["text"] for each in one["texts"]] for one in at_once(client, queue, "/v1/generate", bodies)]
-    assert found == wanted
+    prompts, options = ["ROMEO:", "JULIET: I"], {"max_new_tokens": 12, "temperature": 0.8}
+    bodies = [{"inputs": prompts, "options": options | {"seed": seed}} for seed in (0, 1, 7)]
+    wanted = [write(prompts, **body["options"]) for body in bodies]
+    groups = []
+    queue.on_batch, before = lambda jobs, items, seconds: groups.append(jobs), queue.on_batch
+    try:
+        answers = at_once(client, queue, "/v1/generate", bodies)
+    finally:
+        queue.on_batch = before
+    assert [[each["text"] for each in one["outputs"]] for one in answers] == wanted
+    assert max(groups) == 3  # different seeds run together
 
 
 def test_streamed_pieces_make_up_the_text_that_a_call_gives(client):
-    body = {"prompt": ["ROMEO:", "First"], "max_new_tokens": 15, "num_candidates": 2, "seed": 4, "stop": ["\n\n"]}
-    whole = client.post("/v1/generate", json=body).json()["texts"]
-    response = client.post("/v1/generate", json=body | {"stream": True})
-    assert response.headers["content-type"].startswith("text/event-stream")
-    *pieces, last = events(response)
-    assert last == {"done": True, "model": "shakespeare", "texts": whole}
-    assert len(pieces) > 20
-    for text in whole:
-        own = [p["text"] for p in pieces if (p["prompt"], p["sample"]) == (text["prompt"], text["sample"])]
-        assert "".join(own) == text["text"]
+    options = {"max_new_tokens": 15, "num_candidates": 2, "seed": 4, "stop": ["\n\n"]}
+    body = {"inputs": ["ROMEO:", "First"], "options": options}
+    whole = client.post("/v1/generate", json=body).json()["outputs"]
+    for path in ("/v1/generate", "/v1/run/shakespeare"):
+        response = client.post(path, json=body | {"stream": True})
+        assert response.headers["content-type"].startswith("text/event-stream")
+        *pieces, last = events(response)
+        assert last == {"done": True, "model": "shakespeare", "outputs": whole}
+        assert len(pieces) > 20
+        for n, output in enumerate(whole):
+            for k, candidate in enumerate(output["candidates"]):
+                own = [p["text"] for p in pieces if (p["input"], p["candidate"]) == (n, k)]
+                assert "".join(own) == candidate["text"]
 
 
 def test_a_stream_that_cannot_begin_is_an_error_with_a_status(client):
-    response = client.post("/v1/generate", json={"prompt": "R", "stream": True, "beam_size": 2})
+    response = client.post("/v1/generate", json={"inputs": ["R"], "stream": True, "options": {"beam_size": 2}})
     assert response.status_code == 422
     assert "beam_size" in response.json()["error"]["message"]
+    response = client.post("/v1/translate", json={"inputs": ["Two dogs."], "stream": True})
+    assert response.status_code == 422
+    assert "en-de cannot stream" in response.json()["error"]["message"]
 
 
 def test_filling_classifying_and_pronouncing_are_those_of_the_library(client):
     text = "A man is riding a [MASK] on the [MASK]."
-    found = client.post("/v1/fill", json={"text": text, "top_k": 2}).json()["filled"][0]
+    found = client.post("/v1/fill", json={"inputs": [text], "options": {"top_k": 2}}).json()["outputs"][0]
     wanted = regard.load("fill-en")(text, top_k=2).masks
     assert [[g["word"] for g in mask] for mask in found["masks"]] == [[g.word for g in mask] for mask in wanted]
     assert found["text"] == f"A man is riding a {wanted[0][0].word} on the {wanted[1][0].word}."
-    classes = client.post("/v1/classify", json={"text": ["Zwei Hunde spielen.", "Two dogs."]}).json()["classes"]
-    assert [each["label"] for each in classes] == ["German", "English"]
-    sounds = client.post("/v1/pronounce", json={"word": ["xylophone", "read"], "num_candidates": 2}).json()[
-        "pronunciations"
-    ]
+    classes = client.post("/v1/classify", json={"inputs": ["Zwei Hunde spielen.", {"text": "Two dogs."}]}).json()
+    assert [each["label"] for each in classes["outputs"]] == ["German", "English"]
+    words = {"inputs": ["xylophone", "read"], "options": {"num_candidates": 2}}
+    sounds = client.post("/v1/pronounce", json=words).json()["outputs"]
     wanted = regard.load("sounds-en")(["xylophone", "read"], num_candidates=2)
-    assert sounds == [[c.text for c in each.candidates] for each in wanted]
+    assert [[c["text"] for c in each["candidates"]] for each in sounds] == [
+        [c.text for c in each.candidates] for each in wanted
+    ]
 
 
 def test_embeddings_are_those_of_the_library(tmp_path):
@@ -132,10 +154,10 @@ def test_embeddings_are_those_of_the_library(tmp_path):
     fill = regard.load("fill-en")
     regard.save(TextEmbedder(fill.model, fill.text, max_length=32), tmp_path / "vectors")
     client = asks(ModelPool([str(tmp_path / "vectors")]))
-    found = client.post("/v1/embed", json={"text": ["Two dogs.", "A cat sat."]}).json()
+    found = client.post("/v1/embed", json={"inputs": ["Two dogs.", "A cat sat."]}).json()
     assert found["model"] == "vectors"
     wanted = regard.load(tmp_path / "vectors")(["Two dogs.", "A cat sat."])
-    assert np.allclose(found["vectors"], wanted.numpy(), atol=1e-5)
+    assert np.allclose([each["vector"] for each in found["outputs"]], wanted.numpy(), atol=1e-5)
 
 
 def wav(seconds=0.8, rate=8000, kind="WAV"):
@@ -148,8 +170,10 @@ def wav(seconds=0.8, rate=8000, kind="WAV"):
 def test_sounds_are_heard_as_a_body_or_in_a_form(client):
     plain = client.post("/v1/transcribe", content=wav(), headers={"Content-Type": "audio/wav"})
     assert plain.status_code == 200
-    form = client.post("/v1/transcribe", files={"file": ("a.wav", wav())}, data={"model": "digits"})
+    form = client.post("/v1/transcribe", files={"audio": ("a.wav", wav())}, data={"model": "digits"})
     assert form.json() == plain.json()
+    named = client.post("/v1/transcribe?model=en-de", content=wav(), headers={"Content-Type": "audio/wav"})
+    assert "Model 'en-de' cannot transcribe" in named.json()["error"]["message"]
     assert client.post("/v1/transcribe", content=b"no sound", headers={"Content-Type": "audio/wav"}).status_code == 422
 
 
@@ -183,9 +207,53 @@ def test_pictures_are_looked_at_as_a_body_or_in_a_form(pictures):
     wanted = regard.load(pictures)([png(40), png(50, "blue")])
     plain = client.post("/v1/classify", content=png(40), headers={"Content-Type": "image/png"}).json()
     assert plain["model"] == "colours"
-    assert plain["classes"][0]["label"] == wanted[0].label
-    both = client.post("/v1/classify", files=[("file", ("a", png(40))), ("file", ("b", png(50, "blue")))]).json()
-    assert [c["probability"] for c in both["classes"]] == pytest.approx([w.probability for w in wanted], abs=1e-5)
+    assert plain["outputs"][0]["label"] == wanted[0].label
+    both = client.post("/v1/classify", files=[("image", ("a", png(40))), ("image", ("b", png(50, "blue")))]).json()
+    assert [c["probability"] for c in both["outputs"]] == pytest.approx([w.probability for w in wanted], abs=1e-5)
+
+
+def test_of_several_models_for_a_verb_the_first_whose_inputs_fit_is_chosen(pictures):
+    client = asks(ModelPool([f"colours={pictures}", "languages"]))
+    picture = base64.b64encode(png(40)).decode()
+    for body, model in (
+        ({"inputs": ["Two dogs."]}, "languages"),
+        ({"inputs": [{"text": "Two dogs."}]}, "languages"),
+        ({"inputs": [{"image": picture}]}, "colours"),
+        ({"inputs": [picture], "model": "colours"}, "colours"),
+    ):
+        found = client.post("/v1/classify", json=body)
+        assert (found.status_code, found.json().get("model")) == (200, model), found.text
+    assert client.post("/v1/classify", files={"image": ("a", png(40))}).json()["model"] == "colours"
+    wrong = client.post("/v1/classify", json={"inputs": [{"picture": picture}]})
+    assert "has no input 'picture'" in wrong.json()["error"]["message"]
+
+
+def test_all_pictures_of_a_form_are_counted_together(pictures):
+    client = asks(ModelPool([str(pictures)]), max_pixels=5000)
+    assert client.post("/v1/classify", files=[("image", ("a", png(50)))] * 2).status_code == 200
+    found = client.post("/v1/classify", files=[("image", ("a", png(50)))] * 3)
+    assert found.status_code == 422
+    assert found.json()["error"] == {
+        "type": "invalid",
+        "message": "The inputs of this request have 7,500 pixels together; the limit is 5,000.",
+        "field": "inputs.2",
+    }
+
+
+def test_uploads_are_decoded_off_the_event_loop_and_the_models_thread(pictures, monkeypatch):
+    from regard.modalities import decode_image
+
+    threads, decode = [], decode_image.decode_image
+
+    def record(*given, **how):
+        threads.append(threading.current_thread().name)
+        return decode(*given, **how)
+
+    monkeypatch.setattr(decode_image, "decode_image", record)
+    client = asks(ModelPool([str(pictures)]))
+    assert client.post("/v1/classify", content=png(40), headers={"Content-Type": "image/png"}).status_code == 200
+    assert threads
+    assert all(name.startswith("asyncio_") for name in threads), threads  # a worker of asyncio.to_thread
 
 
 def test_a_picture_of_many_pixels_in_few_bytes_is_not_unpacked(pictures):
@@ -210,44 +278,60 @@ def test_of_several_pictures_the_one_that_cannot_be_used_is_named_and_why(pictur
         (damaged, "damaged"),
         (b"no picture", "it is none of JPEG, PNG"),
     ):
-        found = client.post("/v1/classify", files=[("file", ("a", png(40))), ("file", ("b", bad))])
+        found = client.post("/v1/classify", files=[("image", ("a", png(40))), ("image", ("b", bad))])
         assert found.status_code == 422
         assert found.json()["error"]["message"].startswith("image 2: ")
         assert why in found.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "field", "says"),
     [
-        ("/v1/translate", {"text": "Two dogs.", "to": "fr"}, 422, "none of the models here can translate fr"),
-        ("/v1/translate", {"text": "Two dogs.", "model": "en-dee"}, 404, "did you mean 'en-de'"),
-        ("/v1/translate", {"text": "Two dogs.", "model": "shakespeare"}, 422, "it is for language"),
-        ("/v1/translate", {"text": "Two dogs.", "beam": 3}, 422, "beam: "),
-        ("/v1/translate", {"text": "Two dogs.", "beam_size": "3"}, 422, "beam_size: "),
+        ("/v1/translate", {"to": "fr"}, None, "No model of this service can translate fr"),
+        ("/v1/translate", {"model": "en-dee"}, None, "did you mean 'en-de'"),
+        ("/v1/translate", {"model": "shakespeare"}, None, "cannot translate; its task is language_modeling"),
+        ("/v1/translate", {"model": 3}, "model", "model must be a string"),
+        ("/v1/translate", {"options": {"beam": 3}}, "options.beam", "did you mean 'beam_size'"),
+        ("/v1/translate", {"options": {"beam_size": "3"}}, "options.beam_size", "must be int"),
+        ("/v1/translate", {"options": {"beam_size": 0}}, "options.beam_size", "from 1 to 256"),
+        ("/v1/translate", {"options": {"beam_size": 17}}, "options.beam_size", "must be at most 16 here, got 17"),
+        ("/v1/translate", {"options": {"stop": ["x"]}}, "options.stop", "is for models that continue a text"),
+        ("/v1/translate", {"options": {"length_penalty": 10**400}}, "options", "too large"),
         (
             "/v1/translate",
-            {"text": "Two dogs.", "beam_size": 1, "num_candidates": 3},
-            422,
+            {"options": {"beam_size": 1, "num_candidates": 3}},
+            "options.beam_size",
             "num_candidates must be at most beam_size",
         ),
-        ("/v1/translate", {"text": []}, 422, "text"),
-        ("/v1/translate", {}, 422, "text: Field required"),
-        ("/v1/generate", {"prompt": "R", "max_new_tokens": 0}, 422, "max_new_tokens"),
-        ("/v1/generate", {"prompt": ["R"] * 64, "max_new_tokens": 4096}, 422, "tokens are more than"),
-        ("/v1/fill", {"text": "no mask"}, 422, "has no [MASK]"),
-        ("/v1/pronounce", {"word": "two words"}, 422, "more than one word"),
-        ("/v1/embed", {"text": "a"}, 422, "none of the models here can embed"),
-        ("/v1/classify", {"text": ["a", "b"], "text_pair": "c"}, 422, "not pairs"),
+        ("/v1/translate", {"options": []}, "options", "options must be an object"),
+        ("/v1/translate", {"inputs": []}, "inputs", "at least one item"),
+        ("/v1/translate", {"inputs": "Two dogs."}, "inputs", "must be a list"),
+        ("/v1/translate", {"inputs": ["a", 3]}, "inputs.1", "text 2: Expected a text (str), got int"),
+        ("/v1/translate", {"inputs": [{"text": {}}]}, "inputs.0", "Expected a text (str), got dict"),
+        ("/v1/translate", {"inputs": ["a"] * 65}, "inputs", "65 inputs; the limit is 64"),
+        ("/v1/translate", {"text": "a"}, "text", "Unknown field 'text'; expected inputs"),
+        ("/v1/translate", {"stream": 1}, "stream", "true or false"),
+        ("/v1/generate", {"options": {"max_new_tokens": 0}}, "options.max_new_tokens", "at least 1"),
+        (
+            "/v1/generate",
+            {"inputs": ["R"] * 64, "options": {"max_new_tokens": 4096}},
+            "options.max_new_tokens",
+            "262,144 tokens (inputs x max_new_tokens x beams or candidates); the limit is 16,384",
+        ),
+        ("/v1/fill", {"inputs": ["no mask"]}, None, "has no [MASK]"),
+        ("/v1/pronounce", {"inputs": ["two words"]}, None, "more than one word"),
+        ("/v1/embed", {}, None, "No model of this service can embed"),
+        ("/v1/run/en-dee", {}, None, "did you mean 'en-de'"),
     ],
 )
-def test_what_a_user_can_put_right_is_said_in_a_line_with_its_status(client, path, body, status, says):
-    found = client.post(path, json=body)
+def test_what_a_user_can_put_right_is_said_in_a_line_with_its_status_and_field(client, path, body, field, says):
+    found = client.post(path, json={"inputs": ["Two dogs."]} | body)
+    status = 404 if "en-dee" in path + str(body) else 422
     assert found.status_code == status
     error = found.json()["error"]
     assert says in error["message"]
     assert error["type"] == {404: "not_found", 422: "invalid"}[status]
-    if ": " in says:
-        assert error["field"] == says.partition(":")[0]
+    assert error.get("field") == field
 
 
 def test_models_are_listed_as_openai_lists_them(client):
@@ -266,7 +350,7 @@ def test_folders_are_served_under_their_names_and_never_named(tmp_path, pictures
     client = asks(pool)
     for path in ("/v1/models", "/metrics", "/openapi.json"):
         assert "secret" not in client.get(path).text
-    with pytest.raises(regard.RegardError, match="two models are called 'run7'"):
+    with pytest.raises(regard.RegardError, match="Two models are called 'run7'"):
         ModelPool([str(run), f"run7={pictures}"])
 
 
@@ -282,7 +366,7 @@ def test_readiness_waits_for_the_models(pool):
 
 def test_metrics_count_routes_groups_and_what_waits(pool):
     client = asks(pool)
-    client.post("/v1/translate", json={"text": "Two dogs."})
+    client.post("/v1/translate", json={"inputs": ["Two dogs."]})
     client.get("/nothing/here")
     text = client.get("/metrics").text
     assert 'regard_requests_total{route="/v1/translate",status="200"}' in text

@@ -39,12 +39,11 @@ def answers(folder):
 
 
 def test_translations_are_drawn_by_min_p(client):
-    greedy = client.post("/v1/translate", json={"text": LINE, "beam_size": 1}).json()["translations"][0]["text"]
-    wild = {"text": LINE, "model": "en-de", "sample": True, "temperature": 5.0, "seed": 3}
-    drawn = [client.post("/v1/translate", json=wild | more).json() for more in ({"min_p": 1.0}, {})]
-    texts = [each["translations"][0]["text"] for each in drawn]
-    assert texts[0] == greedy
-    assert texts[1] != greedy
+    def said(**options):
+        return client.post("/v1/translate", json={"inputs": [LINE], "options": options}).json()["outputs"][0]["text"]
+
+    wild = {"sample": True, "temperature": 5.0, "seed": 3}
+    assert said(**wild, min_p=1.0) == said(beam_size=1) != said(**wild)
 
 
 def test_completions_are_drawn_by_min_p_and_top_k(client):
@@ -63,7 +62,7 @@ def test_the_command_line_draws_by_min_p(capsys):
     wild = ["--sample", "--temperature", "5", "--seed", "3"]
     assert said(*wild, "--min-p", "1") == said("--beam-size", "1") != said(*wild)
     assert main(["translate", LINE, "--to", "de", "--min-p", "0.1"]) == 2
-    assert "--min-p is about drawing; add --sample" in capsys.readouterr().err
+    assert "--min-p is for sampling; add --sample" in capsys.readouterr().err
 
 
 def test_inspect_takes_the_same_sampling_names():
@@ -75,33 +74,32 @@ def test_inspect_takes_the_same_sampling_names():
 
 
 def test_prompts_are_answered_by_search_or_drawn_as_asked(answers, folder):
-    answer, asked = regard.load(folder), {"prompt": ["one two", "red cat"], "max_new_tokens": 5}
-    found = answers.post("/v1/generate", json=asked | {"beam_size": 4, "num_candidates": 2}).json()["texts"]
-    assert [each["text"] for each in found] == [
-        candidate.text
-        for each in answer(asked["prompt"], beam_size=4, max_new_tokens=5, num_candidates=2)
-        for candidate in each.candidates
+    answer, prompts = regard.load(folder), ["one two", "red cat"]
+
+    def said(**options):
+        body = {"inputs": prompts, "options": options | {"max_new_tokens": 5}}
+        return answers.post("/v1/generate", json=body).json()["outputs"]
+
+    found = said(beam_size=4, num_candidates=2)
+    wanted = answer(prompts, beam_size=4, max_new_tokens=5, num_candidates=2)
+    assert [[c["text"] for c in each["candidates"]] for each in found] == [
+        [c.text for c in each.candidates] for each in wanted
     ]
-    assert [(each["prompt"], each["sample"]) for each in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    greedy = [each["text"] for each in answers.post("/v1/generate", json=asked).json()["texts"]]
-    assert greedy == answer(asked["prompt"], beam_size=1, max_new_tokens=5)
-    drawn = {"temperature": 3.0, "seed": 4}
-    texts = [
-        [each["text"] for each in answers.post("/v1/generate", json=asked | drawn | more).json()["texts"]]
-        for more in ({}, {"min_p": 1.0})
-    ]
-    assert texts[0] == answer(asked["prompt"], beam_size=1, max_new_tokens=5, sample=True, **drawn)
+    greedy = [each["text"] for each in said(beam_size=1)]
+    assert greedy == answer(prompts, beam_size=1, max_new_tokens=5)
+    drawn = {"temperature": 3.0, "seed": 4, "sample": True}
+    texts = [[each["text"] for each in said(**drawn, **more)] for more in ({}, {"min_p": 1.0})]
+    assert texts[0] == answer(prompts, max_new_tokens=5, **drawn)
     assert texts[1] == greedy
     assert texts[0] != greedy
 
 
-@pytest.mark.parametrize("more", [{"stream": True}, {"stop": ["."]}, {"repetition_penalty": 2.0}, {"slide": True}])
+@pytest.mark.parametrize("more", [{"stop": ["."]}, {"repetition_penalty": 2.0}, {"slide": True}])
 def test_what_an_answering_model_would_ignore_is_refused(answers, more):
-    found = answers.post("/v1/generate", json={"prompt": "one two"} | more)
+    found = answers.post("/v1/generate", json={"inputs": ["one two"], "options": more})
     assert found.status_code == 422
-    assert next(iter(more)) in found.json()["error"]["message"]
-    both = answers.post("/v1/generate", json={"prompt": "one two", "beam_size": 4, "min_p": 0.1})
-    assert both.status_code == 422
+    assert found.json()["error"]["field"] == f"options.{next(iter(more))}"
+    assert answers.post("/v1/generate", json={"inputs": ["one two"], "stream": True}).status_code == 422
 
 
 def test_the_command_line_draws_answers_by_min_p(folder, capsys):

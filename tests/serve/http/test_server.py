@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from regard.core.errors import BadInput
+from regard.serve.http import errors
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import listen, running_server, socket_url
@@ -54,7 +55,8 @@ def spoken(where, *parts, pause=0.0, wait=5.0):
 def test_a_service_answers_and_keeps_its_connections(service):
     with httpx.Client(base_url=service) as client:
         for _ in range(3):
-            assert client.post("/v1/classify", json={"text": "Two dogs."}).json()["classes"][0]["label"] == "English"
+            found = client.post("/v1/classify", json={"inputs": ["Two dogs."]}).json()
+            assert found["outputs"][0]["label"] == "English"
 
 
 def test_a_client_that_never_says_what_it_wants_is_broken_off(service):
@@ -127,7 +129,7 @@ def test_a_body_that_is_too_large_is_answered_while_it_is_still_sent(service):
 
 
 def test_a_stream_comes_piece_by_piece(service):
-    asked = {"prompt": "ROMEO:", "max_new_tokens": 40, "stream": True}
+    asked = {"inputs": ["ROMEO:"], "options": {"max_new_tokens": 40}, "stream": True}
     times = []
     with httpx.stream("POST", f"{service}/v1/generate", json=asked, timeout=30) as answer:
         for line in answer.iter_lines():
@@ -139,13 +141,14 @@ def test_a_stream_comes_piece_by_piece(service):
 
 def test_a_client_that_leaves_a_stream_ends_the_text(service, models):
     queue = models.batcher("shakespeare")
-    asked = {"prompt": "ROMEO:", "max_new_tokens": 4000, "stream": True}
+    asked = {"inputs": ["ROMEO:"], "options": {"max_new_tokens": 4000, "slide": True}, "stream": True}
     with httpx.stream("POST", f"{service}/v1/generate", json=asked, timeout=30) as answer:
         next(answer.iter_lines())
     began = time.monotonic()
     done = queue.put("after", [1], lambda items: items).future.result(5)
     assert done == [1]
-    short = httpx.post(f"{service}/v1/generate", json={"prompt": "A", "max_new_tokens": 2}, timeout=30)
+    short = {"inputs": ["A"], "options": {"max_new_tokens": 2}}
+    short = httpx.post(f"{service}/v1/generate", json=short, timeout=30)
     assert short.status_code == 200
     assert time.monotonic() - began < 10
 
@@ -176,9 +179,22 @@ def test_a_reader_that_does_not_read_is_broken_off():
 def test_a_port_that_is_taken_is_an_error_with_a_line():
     with (
         closing(listen("127.0.0.1", 0)) as one,
-        pytest.raises(BadInput, match=r"cannot listen at 127\.0\.0\.1:.*in use"),
+        pytest.raises(BadInput, match=r"Cannot listen at 127\.0\.0\.1:.*in use"),
     ):
         listen("127.0.0.1", port(socket_url(one)))
+
+
+def test_the_command_line_prints_the_traceback_of_a_bug(capsys):
+    import regard.cli as cli
+
+    def fail():
+        errors.to_response(RuntimeError("this is a bug"))
+        return 0
+
+    assert cli.run_with_error_handling(fail) == 0
+    said = capsys.readouterr().err
+    assert "unexpected error" in said
+    assert "RuntimeError: this is a bug" in said
 
 
 def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
@@ -189,7 +205,7 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
         said = child.stderr.readline()
         assert said.startswith("regard: serving languages, shakespeare at http://127.0.0.1:")
         where = said.partition(" at ")[2].partition(" ")[0]
-        asked = {"prompt": "ROMEO:", "max_new_tokens": 60, "stream": True}
+        asked = {"inputs": ["ROMEO:"], "options": {"max_new_tokens": 60}, "stream": True}
         with httpx.stream("POST", f"{where}/v1/generate", json=asked, timeout=60) as answer:
             lines = answer.iter_lines()
             next(lines)

@@ -45,7 +45,7 @@ def test_it_learns_what_is_said_though_nobody_says_when(task, model):
     assert found["exact_match"] == 1
     assert found["recordings"] == 96
     assert found["too_short"] == found["insertions"] == found["deletions"] == found["substitutions"] == 0
-    assert found["words"] == sum(len(said.split()) for _, said in task.dataset("test").rows)
+    assert found["words"] == sum(len(said.split()) for _, said in task.dataset("test").examples)
     assert task.evaluate(model, "test", effort=0).keys() == {"loss", "recordings", "too_short"}
     assert task.report(model, "test", beam_size=2)["beam_size"] == 2
     assert task.config.beam_size == 4

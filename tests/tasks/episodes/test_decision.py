@@ -20,12 +20,6 @@ from regard.training.recipe import load_recipe
 SMALL = Config(state_dim=1, action_dim=1, width=16, heads=2, layers=1, dropout=0.0, attention_dropout=0.0)
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 def task(levels=0, **settings):
     return decision.Config(episodes=4, **settings).build(
         PendulumEpisodes(episodes=20, context_length=6, batch_size=5, torque_levels=levels), seed=1

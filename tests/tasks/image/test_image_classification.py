@@ -11,7 +11,6 @@ from PIL import Image
 
 import regard
 from regard.core.errors import BadInput, RegardError
-from regard.data.augment.sampling import draw_seed
 from regard.data.batching import StreamPosition
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch, ImageShards
@@ -129,7 +128,7 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
 def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
     train(replace(recipe, train=replace(recipe.train, steps=2, save_interval=0, eval_interval=2)), tmp_path / "run")
     said = capsys.readouterr()
-    assert " images/s; kept" in said.out + said.err
+    assert " images/s; saved" in said.out + said.err
     assert "tokens/s" not in said.out + said.err
 
 
@@ -389,7 +388,7 @@ def test_the_host_never_waits_for_the_gpu_while_a_batch_is_made(recipe):
     """Pixels are picked, augmented, normalised and mixed there; the host sends row numbers and one seed."""
     made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0, label_smoothing=0.1)
     picked = next(iter(made.batches().start(StreamPosition()))).batch.pin()
-    device, rng = torch.device("cuda", 0), torch.Generator()
+    device, rng = torch.device("cuda", 0), torch.Generator("cuda")
     made.prepared(picked.to(device), 1, rng)  # copies the set and what is constant
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -404,22 +403,9 @@ def test_the_host_never_waits_for_the_gpu_while_a_batch_is_made(recipe):
 def test_what_is_drawn_on_a_gpu_comes_from_the_runs_generator_too(recipe):
     made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0)
     some = batch(recipe).to("cuda")
-    one, again, other = (made.prepared(some, 1, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    one, again, other = (made.prepared(some, 1, torch.Generator("cuda").manual_seed(seed))[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
-
-
-@pytest.mark.gpu
-def test_what_a_gpu_plays_from_a_recording_is_what_it_would_have_done_without(recipe):
-    made = task(recipe, augment=EVERYTHING, mixup=0.8, cutmix=1.0)
-    first, second = batch(recipe).to("cuda"), batch(recipe).to("cuda")
-    second = ImageBatch(second.pixels.flip(0), second.labels.flip(0))
-    for number, some in enumerate((first, second, first)):
-        seed = draw_seed(torch.Generator().manual_seed(number))
-        generator = torch.Generator("cuda").manual_seed(seed)
-        wanted = made._changed(made.blends, (some.pixels, some.labels), generator)
-        found = made.prepared(some, 1, torch.Generator().manual_seed(number))
-        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 @pytest.mark.gpu
@@ -438,7 +424,7 @@ def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe
     out, _ = trained
     train(replace(recipe, train=replace(recipe.train, steps=2, eval_interval=2, save_interval=2)), tmp_path / "run")
     said = capsys.readouterr().err
-    assert " images/s; kept" in said
+    assert " images/s; saved" in said
     assert "tokens/s" not in said
     (tmp_path / "other" / "up").mkdir(parents=True)
     assert main(["eval", str(out), "--data", str(tmp_path / "other")]) == 1

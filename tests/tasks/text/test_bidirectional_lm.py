@@ -20,12 +20,6 @@ LINES = [f"{a} {b} the {c} ." for a in ("One", "Two", "No") for b in ("saw", "at
 MODEL = Config(vocab=1, width=8, hidden=12, filters=(4, 4, 6), highway_layers=1, max_word_length=12, dropout=0.1)
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture
 def recipe(tmp_path):
     place = tmp_path / "lines.txt"

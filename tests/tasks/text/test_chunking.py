@@ -25,12 +25,6 @@ PATTERNS = [
 SMALL = Config(vocab=1, width=16, heads=2, ffn=32, encoder_layers=1, decoder_layers=1, dropout=0.0, norm="pre")
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("chunks")

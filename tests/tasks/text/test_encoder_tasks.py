@@ -19,12 +19,6 @@ from regard.training.checkpoint.checkpoints import read_weights
 from tests.tasks.text_data import TASKS, data, model, recipe, task, written
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return written(tmp_path_factory.mktemp("reading") / "data")

@@ -28,12 +28,6 @@ LINES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_curve(monkeypatch):
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     place = tmp_path_factory.mktemp("text") / "lines.txt"
@@ -263,10 +257,10 @@ def test_a_look_says_how_busy_every_expert_is(task):
     assert "experts" not in task.evaluate(model(task), "val")
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
-def test_experts_are_trained_on_exactly_too_and_the_log_says_how_busy_they_are(tmp_path, file, optimiser):
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_experts_are_trained_on_exactly_too_and_the_log_says_how_busy_they_are(tmp_path, file, optimizer):
     data, feed = TextFile(str(file), context_length=8, batch_size=3), "moe(num_experts=3, top_k=2)"
-    runs = [recipe(data, optimizer=optimiser), recipe(data, optimizer=optimiser, steps=5)]
+    runs = [recipe(data, optimizer=optimizer), recipe(data, optimizer=optimizer, steps=5)]
     runs = [
         replace(r, model=replace(r.model, feedforward=feed), task=language_modeling.Config(balance=0.01)) for r in runs
     ]

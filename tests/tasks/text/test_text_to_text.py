@@ -71,13 +71,13 @@ def trained():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TEXT_TASKS, "toy", (__name__, "Toy"))
         task, model = build()
-        optimiser = torch.optim.Adam(model.parameters(), 4e-3)
+        optimizer = torch.optim.Adam(model.parameters(), 4e-3)
         stream = task.batches().start(StreamPosition())
         for _ in range(220):
             drawn = next(stream)
             (task.loss(model, drawn.batch)[0] / drawn.count).backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         return task, model.eval()
 
 

@@ -199,7 +199,7 @@ def test_line_numbers_go_on_from_window_to_window(translator, caplog):
 
 @pytest.mark.parametrize("line", ["x" * 50_000, "one " * 12_500, "🦊" * 5000, "a." * 3000])
 def test_enormous_lines_are_cut_to_what_the_model_can_read(translator, line):
-    (parts,) = translator._parts([line], 1)
+    (parts,) = translator._parts([line], [1])
     assert all(0 < len(part) <= translator.max_length for part in parts)
     assert translator.max_length < 64  # one place is the end token's
     if " " in line:  # cut between words

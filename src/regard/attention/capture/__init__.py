@@ -11,6 +11,7 @@ Here: `AttentionObserver`, whose methods are called while a model runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from regard.core.trace import Geometry
 class AttentionObserver:
     """Base class of what follows a running model; every method may be left out."""
 
+    in_pass = False  # whether a forward pass of the whole model runs, not a part of it (a decoding step, say)
+
     def on_pass_start(self) -> None:
         """Called before a forward pass of the model."""
 
@@ -37,8 +40,11 @@ class AttentionObserver:
     def on_alignment(self, name: str, module: Any, weights: Float[Tensor, "B K M"], state: Any) -> None:
         """Called with the weights of an aligner, at every step."""
 
-    def on_weights(self, name: str, kind: str, weights: Float[Tensor, "B H N M"]) -> None:
-        """Called with weights that were computed outside a mechanism; the model goes on with this very tensor."""
+    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+        """Called with weights that were computed outside a mechanism; the model goes on with this very tensor.
+
+        `to_bhnm` makes a map B H N M of it, or of its gradient.
+        """
 
     def on_gate(self, name: str, weights: Float[Tensor, "B C"]) -> None:
         """Called with weights of channels (squeeze-and-excitation)."""

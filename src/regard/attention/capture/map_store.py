@@ -258,9 +258,10 @@ class MapStore(Mapping[str, LazyMap]):
     def __len__(self) -> int:
         return len(self._maps)
 
-    def add(self, new: LazyMap) -> None:
-        """Store a map, in place of the last one of its name."""
-        self._order = [step for step in self._order if step is not self._maps.get(new.name)]
+    def add(self, new: LazyMap, in_pass: bool = False) -> None:
+        """Store a map in place of the last one of its name; in one pass a shared layer has one map for each call."""
+        if not in_pass:
+            self._order = [step for step in self._order if step is not self._maps.get(new.name)]
         self._order.append(new)
         self._maps[new.name] = new
 
@@ -279,7 +280,8 @@ class MapStore(Mapping[str, LazyMap]):
     @property
     def bytes(self) -> int:
         """Size of all that is stored."""
-        return sum(stored.bytes for stored in self._maps.values())
+        every = [*self._maps.values(), *(step for step in self._order if isinstance(step, LazyMap))]
+        return sum({id(stored): stored.bytes for stored in every}.values())
 
 
 @contextmanager
@@ -343,15 +345,16 @@ class _MapRecorder(AttentionObserver):
         found = (*earlier, weights.detach()[:, None].clone())
         self._store(StoredMap(name=name, kind="align", heads=1, normalised=normal, recorded=found))
 
-    def on_weights(self, name: str, kind: str, weights: Tensor) -> None:
-        self._store(StoredMap(name=name, kind=kind, heads=weights.shape[1], recorded=(weights.detach().clone(),)))
+    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+        w = to_bhnm(weights.detach()).clone()
+        self._store(StoredMap(name=name, kind=kind, heads=w.shape[1], recorded=(w,)))
 
     def on_token_move(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))
         self.store._order.append(regrouping_trace(name, module.slots(x), x.shape[0], x, exact))
 
     def _store(self, new: LazyMap) -> None:
-        self.store.add(new)
+        self.store.add(new, self.in_pass and new.kind != "align")
         if new.kind != "align" and self.store.bytes > self.max_bytes:
             raise BadInput(
                 f"the maps of this pass need more than {self.max_bytes / 2**20:.0f} MiB; use a shorter input, watch "

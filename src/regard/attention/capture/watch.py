@@ -21,6 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
@@ -38,6 +39,7 @@ from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, regrouping_trace
 
 QUERY_CHUNK = 1024  # query rows computed at a time
+_WATCHING: ContextVar[frozenset[object]] = ContextVar("watching", default=frozenset())  # blocks open in this context
 MAX_HTML_ROWS = 24  # modules that are drawn in a notebook
 
 
@@ -72,8 +74,13 @@ class Traces(Mapping[str, Trace]):
         return list(self._calls.get(name, ()))
 
     def traces(self, kind: str | None = None) -> list[Trace]:
-        """Return the latest map of every module in order, optionally of one kind (self, cross, align, gate)."""
-        every = [self[name] for name in self]
+        """Return the maps of the latest pass in order, optionally of one kind (self, cross, align, gate).
+
+        A layer that ran several times in that pass (ALBERT shares one) has as many maps; a module that did not run in
+        it has its latest.
+        """
+        every = [trace for trace in self.last_pass() if trace.kind != "move"]
+        every += [self[name] for name in self if name not in {trace.name for trace in every}]
         return [trace for trace in every if kind is None or trace.kind == kind]
 
     def last_pass(self) -> list[Trace]:
@@ -108,6 +115,7 @@ def watch(
 ) -> Iterator[Traces]:
     """Record the attention maps of all modules of `model` whose path matches `only`.
 
+    Only passes in the thread (or asynchronous task) that opened the block are recorded.
     With `gradients`, also the gradient with respect to the weights, as soon as something made of them is
     differentiated.
     """
@@ -117,7 +125,8 @@ def watch(
         yield seen
     if not seen:
         raise RegardError(
-            f"the model did not run inside the block, so no map was recorded{nothing_captured_hint(model, only)}"
+            "the model did not run inside the block, in its thread, so no map was recorded"
+            + nothing_captured_hint(model, only)
         )
 
 
@@ -126,6 +135,12 @@ def observe_attention(
     model: nn.Module, only: str, observer: AttentionObserver, required: bool = True
 ) -> Iterator[None]:
     """Call `observer` for every module of `model` that attends and whose path matches `only`, inside the block."""
+    key = object()
+    watching = _WATCHING.set(_WATCHING.get() | {key})
+
+    def is_watching() -> bool:
+        return key in _WATCHING.get()
+
     geometries = list[Geometry | None]()
     inner = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
     modules = dict(inner.named_modules())
@@ -135,48 +150,60 @@ def observe_attention(
             return AttentionCall(name, module, mixer, args, kwargs, geometries[-1] if geometries else None)
 
         def before(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not is_recomputing():
+            if is_watching() and not is_recomputing():
                 observer.before_attention(call(module, args, kwargs))
 
         def after(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            if not is_recomputing():
+            if is_watching() and not is_recomputing():
                 observer.after_attention(call(module, args, kwargs), output)
 
         return before, after
 
     def aligner_hook(name: str) -> Any:
         def after(module: Any, args: tuple[Any, ...], output: tuple[Tensor, Any]) -> None:
-            if not is_recomputing():
+            if is_watching() and not is_recomputing():
                 observer.on_alignment(name, module, *output)
 
         return after
 
     def move_hook(name: str) -> Any:
         def before(module: Any, args: tuple[Any, ...]) -> None:
-            if not is_recomputing():
+            if is_watching() and not is_recomputing():
                 observer.on_token_move(name, module, args[0])
 
         return before
 
     def gate_hook(name: str) -> Any:
         def after(module: Any, args: tuple[Any, ...], output: Tensor) -> None:
-            if not is_recomputing():
+            if is_watching() and not is_recomputing():
                 observer.on_gate(name, output)
 
         return after
 
     def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
-        observer.on_pass_start()
+        if is_watching():
+            observer.in_pass = True
+            observer.on_pass_start()
+
+    def end(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if is_watching():
+            observer.in_pass = False
 
     def push(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        geometries.append(module.geometry(args[0] if args else kwargs["x"]))
+        if is_watching():
+            geometries.append(module.geometry(args[0] if args else kwargs["x"]))
 
     def pop(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        geometries.pop()
+        if is_watching():
+            geometries.pop()
 
     sees_gates = type(observer).on_gate is not AttentionObserver.on_gate
-    handles, watched = [] if _is_aligner(inner) else [inner.register_forward_pre_hook(begin)], 0
+    handles: list[Any] = []
+    watched = 0
+    if not _is_aligner(inner):
+        handles = [inner.register_forward_pre_hook(begin), inner.register_forward_hook(end, always_call=True)]
     with ExitStack() as stack:
+        stack.callback(_WATCHING.reset, watching)
         for path, module in modules.items():
             if callable(getattr(module, "geometry", None)):
                 handles.append(module.register_forward_pre_hook(push, with_kwargs=True))
@@ -202,7 +229,7 @@ def observe_attention(
         for handle in handles:
             stack.callback(handle.remove)
         if any(is_external(module) for module in modules.values()):
-            stack.enter_context(TorchFunctionObserver(modules, only, observer))
+            stack.enter_context(TorchFunctionObserver(modules, only, observer, is_watching))
         elif not watched and required:
             what = "nothing attends" if only == "*" else f"nothing that attends matches '{only}'"
             raise RegardError(f"{what} in this {type(inner).__name__}")
@@ -244,6 +271,8 @@ class _TraceRecorder(AttentionObserver):
     def _add(self, trace: Trace) -> None:
         calls = self.seen._calls.setdefault(trace.name, [])
         calls.append(trace)
+        if not self.in_pass:  # a decoding step: the latest counts
+            self.seen._last_pass = [(own, at) for own, at in self.seen._last_pass if own is not calls]
         self.seen._last_pass.append((calls, len(calls) - 1))
 
     def after_attention(self, call: AttentionCall, output: Tensor) -> None:
@@ -268,18 +297,19 @@ class _TraceRecorder(AttentionObserver):
 
         x.register_hook(keep)
 
-    def on_weights(self, name: str, kind: str, weights: Tensor) -> None:
-        w = weights.detach()[:, :, self.rows]
+    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+        whole = to_bhnm(weights.detach())
+        w = whole[:, :, self.rows]
         trace = Trace(
             name,
             w if self.heads is None else w[:, self.heads],
             kind=kind,
             heads=None if self.heads is None else tuple(self.heads),
-            queries=None if self.rows == slice(None) else tuple(_row_indices(self.rows, weights.shape[2])),
+            queries=None if self.rows == slice(None) else tuple(_row_indices(self.rows, whole.shape[2])),
         )
         self._add(trace)
         if self.gradients:
-            self._record_gradient(weights, name, lambda grad: grad[:, :, self.rows])
+            self._record_gradient(weights, name, lambda grad: to_bhnm(grad)[:, :, self.rows])
 
     def on_alignment(self, name: str, module: Any, weights: Tensor, state: Any) -> None:
         centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None
@@ -322,7 +352,7 @@ def nothing_captured_hint(model: nn.Module, only: str) -> str:
     if not any(is_external(module) for module in model.modules()):
         return ""
     what = "nothing in it" if only == "*" else f"nothing in it that matches '{only}'"
-    return f"; or {what} attends through PyTorch's functions: scaled_dot_product_attention, or a softmax of B H N M"
+    return f"; or {what} attends through PyTorch's functions: scaled_dot_product_attention, or softmax and a product"
 
 
 def _is_aligner(module: nn.Module) -> bool:

@@ -12,10 +12,9 @@ CMU Speech Group: the AN4 (census) database, 1991
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,9 +25,8 @@ from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
-from regard.data.audio.speech_batch import SpeechBatch, batch_by_frames, collate_speech, count_targets, spec_augment
+from regard.data.audio.speech_batch import Example, SpeechSplit, spec_augment
 from regard.data.base import Dataset
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
 from regard.data.text.labeled_text import fill_missing_splits
 from regard.tokens.frames import append_deltas, normalize_features
 
@@ -79,55 +77,32 @@ class AN4(Dataset):
         return AN4Split(self, read_recordings(self.corpus)[self.split(split)][: self.limit], tokenizer)
 
 
-class AN4Split:
+class AN4Split(SpeechSplit):
     """One split: recordings as normalised frames, and their transcripts."""
 
     def __init__(self, settings: AN4, rows: Sequence[tuple[np.ndarray, str]], tokenizer: Tokenizer) -> None:
-        self.settings, self.tokenizer = settings, tokenizer
-        self.rows = [
-            (
-                append_deltas(normalize_features(torch.from_numpy(frames.astype(np.float32))), settings.deltas),
-                transcript,
-            )
-            for frames, transcript in rows
-        ]
+        self.settings, self.tokenizer, self.batch_size = settings, tokenizer, settings.batch_size
+        self.examples = [(self._features(cepstra), transcript) for cepstra, transcript in rows]
+
+    def _features(self, cepstra: np.ndarray) -> Float[Tensor, "T F"]:
+        return append_deltas(normalize_features(torch.from_numpy(cepstra.astype(np.float32))), self.settings.deltas)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.examples)
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for frames, transcript in self.rows:
-            found.update(frames.numpy().data)
-            found.update(repr(self.tokenizer.encode_one(transcript)).encode())
-        return found.hexdigest()
+    def contents(self) -> Iterable[Tensor | np.ndarray]:
+        for frames, transcript in self.examples:
+            yield frames
+            yield np.frombuffer(repr(self.tokenizer.encode_one(transcript)).encode(), np.uint8)
 
-    def stream(self, seed: int) -> BatchStream[SpeechBatch]:
-        """Return endless training batches; row numbers continue over epochs, so that masks differ."""
-        size, lengths = len(self), torch.tensor([len(frames) for frames, _ in self.rows])
+    def lengths(self, seed: int, epoch: int) -> Int[Tensor, " rows"]:
+        return torch.tensor([len(frames) for frames, _ in self.examples])
 
-        def order(epoch: int) -> LengthBucketedBatches:
-            found = LengthBucketedBatches(lengths, self.settings.batch_size, mix_seed(seed, epoch))
-            found.batches = [batch + epoch * size for batch in found.batches]
-            return found
-
-        def collate(rows: Int[Tensor, " B"]) -> SpeechBatch:
-            return self.batch([self.training_example(mix_seed(seed, row), row % size) for row in rows.tolist()])
-
-        return BatchStream(order, collate, count_targets)
-
-    def training_example(self, key: int, row: int) -> tuple[Float[Tensor, "T F"], str]:
-        """Return a recording with SpecAugment masks that depend on the key."""
-        s, (frames, transcript) = self.settings, self.rows[row]
+    def training_example(self, row: int, key: int) -> Example:
+        """Return a recording with SpecAugment masks."""
+        s, (frames, transcript) = self.settings, self.examples[row]
         rng = np.random.default_rng(key)
         return spec_augment(frames, s.time_masks, s.time_width, s.mel_masks, s.mel_width, rng), transcript
-
-    def eval_batches(self, frames: int) -> Iterator[SpeechBatch]:
-        """Yield every recording once, longest first, about `frames` frames per batch."""
-        yield from batch_by_frames(sorted(self.rows, key=lambda one: -len(one[0])), frames, self.batch)
-
-    def batch(self, rows: Sequence[tuple[Tensor, str]]) -> SpeechBatch:
-        return collate_speech([frames for frames, _ in rows], [transcript for _, transcript in rows], self.tokenizer)
 
 
 @lru_cache(maxsize=2)

@@ -12,7 +12,7 @@ masks (data.audio.speech_batch).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -26,15 +26,9 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
 from regard.data import data_dir
-from regard.data.audio.speech_batch import (
-    SpeechBatch,
-    batch_by_frames,
-    collate_speech,
-    count_targets,
-    spec_augment,
-)
+from regard.data.audio.speech_batch import Example, SpeechSplit, spec_augment
 from regard.data.base import Dataset
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.batching import mix_seed
 from regard.modalities.audio import AudioPreprocess, import_soundfile
 from regard.tokens.frames import resample
 
@@ -101,16 +95,16 @@ class DigitStringPlan(NamedTuple):
     speed: int  # tenths
 
 
-class SpokenDigitsSplit:
+class SpokenDigitsSplit(SpeechSplit):
     """One split: its recordings, and the strings made of them."""
 
     def __init__(self, settings: SpokenDigits, split: str, tokenizer: Tokenizer) -> None:
-        self.settings, self.split, self.tokenizer = settings, split, tokenizer
+        self.settings, self.split, self.tokenizer, self.batch_size = settings, split, tokenizer, settings.batch_size
         self.waves, self.offsets, digit, speaker, take, test = read_recordings(settings.corpus)
-        last = take >= 45
-        own = {"test": test, "val": ~test & last, "train": ~test & ~last}[split]
-        self.clips = [
-            [np.flatnonzero(own & (digit == d) & (speaker == s)) for d in range(10)] for s in np.unique(speaker)
+        is_last = take >= 45
+        in_split = {"test": test, "val": ~test & is_last, "train": ~test & ~is_last}[split]
+        self.clips = [  # by speaker and digit
+            [np.flatnonzero(in_split & (digit == d) & (speaker == s)) for d in range(10)] for s in np.unique(speaker)
         ]
         self.digit = digit
         self.key = int.from_bytes(blake2b(f"fsdd/{split}".encode(), digest_size=7).digest(), "big")
@@ -119,50 +113,40 @@ class SpokenDigitsSplit:
         count = self.settings.train_strings if self.split == "train" else self.settings.eval_strings
         return count if self.settings.limit is None else min(count, self.settings.limit)
 
-    def fingerprint(self) -> str:
-        found = blake2b(self.waves.data, digest_size=8)
-        found.update(repr((self.settings.tokenizer, self.tokenizer.pieces(range(self.tokenizer.size)))).encode())
-        return found.hexdigest()
-
-    def stream(self, seed: int) -> BatchStream[SpeechBatch]:
-        """Return endless training batches; row numbers continue over epochs."""
-        count = len(self)
-
-        def order(epoch: int) -> LengthBucketedBatches:
-            lengths = [self.samples(self.plan(mix_seed(seed, epoch * count + row))) for row in range(count)]
-            found = LengthBucketedBatches(torch.tensor(lengths), self.settings.batch_size, mix_seed(seed, epoch))
-            found.batches = [batch + epoch * count for batch in found.batches]
-            return found
-
-        def collate(rows: Int[Tensor, " B"]) -> SpeechBatch:
-            return self.batch([self.training_example(mix_seed(seed, row)) for row in rows.tolist()])
-
-        return BatchStream(order, collate, count_targets)
-
-    def eval_batches(self, tokens: int) -> Iterator[SpeechBatch]:
-        """Yield every fixed string once, longest first, about `tokens` frames per batch."""
-        strings = sorted(self.strings, key=lambda one: -len(one[0]))
-        yield from batch_by_frames(strings, tokens, self.batch)
+    def contents(self) -> Iterable[np.ndarray]:
+        pieces = self.tokenizer.pieces(range(self.tokenizer.size))
+        return self.waves, np.frombuffer(repr((self.settings.tokenizer, pieces)).encode(), np.uint8)
 
     @cached_property
-    def strings(self) -> list[tuple[Float[Tensor, "T F"], str]]:
+    def examples(self) -> list[Example]:  # type: ignore[override]
         """The fixed strings of a split, as frames and transcripts."""
         plans = [self.plan(mix_seed(self.key, row)) for row in range(len(self))]
         return [(self.settings.preprocess(self.waveform(plan)), self.transcript(plan)) for plan in plans]
+
+    def lengths(self, seed: int, epoch: int) -> Int[Tensor, " rows"]:
+        first = epoch * len(self)
+        return torch.tensor([self.samples(self.plan(mix_seed(seed, first + row))) for row in range(len(self))])
+
+    def training_example(self, row: int, key: int) -> Example:
+        """Return a new string: frames with SpecAugment masks, and its transcript."""
+        plan, s = self.plan(key), self.settings
+        frames = s.preprocess(self.waveform(plan))
+        rng = np.random.default_rng([key, 1])
+        return spec_augment(frames, s.time_masks, s.time_width, s.mel_masks, s.mel_width, rng), self.transcript(plan)
 
     # -- one string ----------------------------------------------------------------------------------------------------
 
     def plan(self, key: int) -> DigitStringPlan:
         """Return the composition of the string with this key."""
-        s, rng, trained = self.settings, np.random.default_rng(key), self.split == "train"
+        s, rng, is_training = self.settings, np.random.default_rng(key), self.split == "train"
         count = int(rng.integers(1, s.max_digits + 1))
-        own = self.clips[int(rng.integers(len(self.clips)))]
-        picked = np.array([own[d][rng.integers(len(own[d]))] for d in rng.integers(10, size=count)])
+        speaker = self.clips[int(rng.integers(len(self.clips)))]
+        clips = np.array([speaker[d][rng.integers(len(speaker[d]))] for d in rng.integers(10, size=count)])
         pauses = rng.uniform(0, s.max_pause, count + 1) * (rng.random(count + 1) > 0.3)
-        gain = 10 ** (rng.uniform(-s.max_gain_db, s.max_gain_db, count) / 20) if trained else np.ones(count)
-        speed = int(rng.choice(SPEEDS)) if trained and s.speed_perturbation else 10
+        gain = 10 ** (rng.uniform(-s.max_gain_db, s.max_gain_db, count) / 20) if is_training else np.ones(count)
+        speed = int(rng.choice(SPEEDS)) if is_training and s.speed_perturbation else 10
         snr = float(rng.uniform(*s.snr_db))
-        return DigitStringPlan(picked, (pauses * s.preprocess.sample_rate).astype(int), gain, snr, speed)
+        return DigitStringPlan(clips, (pauses * s.preprocess.sample_rate).astype(int), gain, snr, speed)
 
     def samples(self, plan: DigitStringPlan) -> int:
         """Return the length of a string in samples."""
@@ -175,24 +159,14 @@ class SpokenDigitsSplit:
         for clip, gain_factor, pause in zip(plan.clips, plan.gains, plan.pauses[1:], strict=True):
             wave = self.waves[self.offsets[clip] : self.offsets[clip + 1]]
             parts += [wave * np.float32(gain_factor / 32768), np.zeros(pause, np.float32)]
-        whole = np.concatenate(parts)
-        level = float(np.sqrt(np.mean(whole**2))) * 10 ** (-plan.snr_db / 20)
+        string = np.concatenate(parts)
+        level = float(np.sqrt(np.mean(string**2))) * 10 ** (-plan.snr_db / 20)
         rng = np.random.default_rng([*plan.clips, *plan.pauses])
-        whole += level * rng.standard_normal(len(whole), np.float32)
-        return resample(torch.from_numpy(whole), plan.speed, 10)
+        string += level * rng.standard_normal(len(string), np.float32)
+        return resample(torch.from_numpy(string), plan.speed, 10)
 
     def transcript(self, plan: DigitStringPlan) -> str:
         return " ".join(WORDS[self.digit[clip]] for clip in plan.clips)
-
-    def training_example(self, key: int) -> tuple[Float[Tensor, "T F"], str]:
-        """Return a training string: frames with SpecAugment masks, and its transcript."""
-        plan, s = self.plan(key), self.settings
-        frames = s.preprocess(self.waveform(plan))
-        rng = np.random.default_rng([key, 1])
-        return spec_augment(frames, s.time_masks, s.time_width, s.mel_masks, s.mel_width, rng), self.transcript(plan)
-
-    def batch(self, strings: Sequence[tuple[Tensor, str]]) -> SpeechBatch:
-        return collate_speech([frames for frames, _ in strings], [said for _, said in strings], self.tokenizer)
 
 
 @lru_cache(maxsize=2)

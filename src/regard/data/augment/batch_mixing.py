@@ -23,15 +23,18 @@ def mix_batch(
     targets: Float[Tensor, "B K"],
     methods: Sequence[MixMethod],
     generator: torch.Generator,
+    enabled: bool | Tensor = True,
 ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-    """Mix images and labels; return them unchanged without methods."""
-    if not methods:
+    """Mix images and labels; return them unchanged without methods, or where not `enabled` (a bool on the device)."""
+    if not methods or enabled is False:
         return values, targets
     b, _, y, x = values.shape
     which = random_integers(b, len(methods), generator)
     weight = torch.ones(b, 1, y, x, device=values.device)
     for number, method in enumerate(methods):
         weight = torch.where((which == number)[:, None, None, None], method(b, y, x, generator), weight)
+    if isinstance(enabled, Tensor):
+        weight = torch.where(enabled, weight, 1.0)
     other = torch.rand(b, generator=generator, device=generator.device).argsort()
     share = weight.mean((1, 2, 3))[:, None]
     weight = weight.to(values.dtype)

@@ -1,9 +1,4 @@
-"""Random numbers for a batch, from a given generator.
-
-`draw_seed` draws one number from the run's generator, which is on the host and in its checkpoints; it seeds a generator
-on the device of a batch. So numbers are made where they are used, nothing is copied, and a resumed run draws the same
-ones.
-"""
+"""Random numbers for a batch, from a generator on its device: made where they are used, nothing is copied."""
 
 from __future__ import annotations
 
@@ -13,11 +8,6 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
-
-
-def draw_seed(rng: torch.Generator | None) -> int:
-    """Draw a seed for another generator from this one, or from torch's global generator."""
-    return int(torch.randint(2**62, (), generator=rng))
 
 
 def check_range(what: str, value: float, low: float, high: float) -> None:

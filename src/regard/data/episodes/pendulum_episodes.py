@@ -113,16 +113,16 @@ class EpisodeSplit(DatasetSplit[EpisodeBatch]):
     def eval_batches(self, rows: int) -> Iterator[EpisodeBatch]:
         """Yield every episode in consecutive windows."""
         starts = torch.arange(0, self.windows, self.settings.context_length)
-        every = (torch.arange(len(self))[:, None] * self.windows + starts).flatten()
-        for some in every.split(rows):
-            yield self.collate(some)
+        windows = (torch.arange(len(self))[:, None] * self.windows + starts).flatten()
+        for batch_windows in windows.split(rows):
+            yield self.collate(batch_windows)
 
     def collate(self, windows: Int[Tensor, " B"]) -> EpisodeBatch:
         """Return these windows, numbered through all episodes."""
         episode, start = windows // self.windows, windows % self.windows
-        at = start[:, None] + torch.arange(self.settings.context_length)
-        where = episode[:, None], at
-        return EpisodeBatch(self.returns[where], self.states[where], self.actions[where], at)
+        timesteps = start[:, None] + torch.arange(self.settings.context_length)
+        index = episode[:, None], timesteps
+        return EpisodeBatch(self.returns[index], self.states[index], self.actions[index], timesteps)
 
 
 def _generate_episodes(episodes: int, levels: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -131,19 +131,19 @@ def _generate_episodes(episodes: int, levels: int, generator: torch.Generator) -
     skill = torch.searchsorted(shares.cumsum(0), (torch.arange(episodes) + 0.5) / episodes)
     _, low, high, random_share = torch.tensor(list(SKILLS.values()))[skill].unbind(-1)
     height = low + (high - low) * torch.rand(episodes, generator=generator)
-    place, drawn = pendulum.initial_states(episodes, generator), torch.zeros(episodes)
+    state, random_torque = pendulum.initial_states(episodes, generator), torch.zeros(episodes)
     states, actions, rewards = [], [], []
     for step in range(pendulum.EPISODE_STEPS):
         if step % RANDOM_ACTION_REPEAT == 0:
-            drawn = 2 * torch.rand(episodes, generator=generator) - 1
+            random_torque = 2 * torch.rand(episodes, generator=generator) - 1
             is_random = torch.rand(episodes, generator=generator) < random_share
-        torque = torch.where(is_random, drawn, pendulum.swing_up_torque(place, height))
+        torque = torch.where(is_random, random_torque, pendulum.swing_up_torque(state, height))
         action = torque[:, None]
         if levels:
             action = ((torque + 1) / 2 * (levels - 1)).round().long()
             torque = action * (2.0 / (levels - 1)) - 1
-        states.append(pendulum.observe(place))
+        states.append(pendulum.observe(state))
         actions.append(action)
-        place, reward = pendulum.step(place, torque)
+        state, reward = pendulum.step(state, torque)
         rewards.append(reward)
     return torch.stack(states, 1), torch.stack(actions, 1), torch.stack(rewards, 1), skill

@@ -78,9 +78,9 @@ class LazyImageBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> ImageBatch:
         """Gather the images on the device."""
-        whole = self.split.on(device)
-        numbers = self.indices.to(device, non_blocking=True)
-        return ImageBatch(whole.pixels[numbers], whole.labels[numbers])
+        images = self.split.on(device)
+        indices = self.indices.to(device, non_blocking=True)
+        return ImageBatch(images.pixels[indices], images.labels[indices])
 
     def pin(self) -> LazyImageBatch:
         return LazyImageBatch(self.indices.pin_memory(), self.split)
@@ -154,59 +154,61 @@ class ImageDataset(Dataset):
 
     def load(self, split: str) -> ImageSplit:
         part = self.split(split)
-        loaded = self._named(part) if self.known else self._folder(part)
+        loaded = self._load_known(part) if self.known else self._load_folder(part)
         if not len(loaded):
             raise BadInput(f"the split '{part}' of {self.path} has no image")
         return loaded
 
     # -- known datasets ------------------------------------------------------------------------------------------------
 
-    def _named(self, part: str) -> ImageSplit:
-        known = IMAGE_DATASETS[self.path]
-        file = data_dir.find_dataset(self.path) / known.file
+    def _load_known(self, part: str) -> ImageSplit:
+        info = IMAGE_DATASETS[self.path]
+        file = data_dir.find_dataset(self.path) / info.file
         if not file.is_file():
             raise BadInput(f"there is no {file}, which the dataset '{self.path}' is read from")
-        stored = "test" if part == "test" else "train"
-        labels = _load_array(file, f"{stored}_labels").astype(np.int64)
-        rows = self._rows(labels, part, own=part == "test")
+        stored_split = "test" if part == "test" else "train"
+        labels = _load_array(file, f"{stored_split}_labels").astype(np.int64)
+        rows = self._rows(labels, part, is_complete=part == "test")
         pixels = (
-            _decode_jpeg_scans(file, stored, rows)
-            if "jpeg" in known.file
-            else _load_array(file, f"{stored}_images")[rows][:, None]
+            _decode_jpeg_scans(file, stored_split, rows)
+            if "jpeg" in info.file
+            else _load_array(file, f"{stored_split}_images")[rows][:, None]
         )
-        split = self._cut(torch.from_numpy(np.ascontiguousarray(pixels)))
-        numbers = np.array([self.labels().index(name) for name in known.labels])
-        return ImageSplit(self, split, torch.from_numpy(numbers[labels[rows]]))
+        resized = self._resize_and_crop(torch.from_numpy(np.ascontiguousarray(pixels)))
+        numbers = np.array([self.labels().index(name) for name in info.labels])
+        return ImageSplit(self, resized, torch.from_numpy(numbers[labels[rows]]))
 
-    def _cut(self, pixels: UInt8[Tensor, "N C Y X"]) -> UInt8[Tensor, "N C S S"]:
+    def _resize_and_crop(self, pixels: UInt8[Tensor, "N C Y X"]) -> UInt8[Tensor, "N C S S"]:
         """Resize square images and crop the centre."""
-        grown = math.floor(self.pixels / self.crop)
-        pixels = pixels if grown == pixels.shape[-1] else _resized(pixels, grown)
-        at = round((grown - self.pixels) / 2)
-        return pixels[..., at : at + self.pixels, at : at + self.pixels].contiguous()
+        resized_side = math.floor(self.pixels / self.crop)
+        pixels = pixels if resized_side == pixels.shape[-1] else _resize(pixels, resized_side)
+        margin = round((resized_side - self.pixels) / 2)
+        return pixels[..., margin : margin + self.pixels, margin : margin + self.pixels].contiguous()
 
-    def _rows(self, labels: np.ndarray, part: str, own: bool) -> np.ndarray:
-        """Return which images of a file (or folder) belong to a split; `own`: it has only images of this split."""
+    def _rows(self, labels: np.ndarray, part: str, is_complete: bool) -> np.ndarray:
+        """Return which images of a file (or folder) belong to a split; `is_complete`: all of them do."""
         order = Shuffle(len(labels), self.seed)(np.arange(len(labels)))
-        many = 0 if own else max(1, round(self.val_fraction * len(labels)))
-        rows = (order[:many] if part == "val" and not own else order[many:])[: self.limit]
+        num_val = 0 if is_complete else max(1, round(self.val_fraction * len(labels)))
+        rows = (order[:num_val] if part == "val" and not is_complete else order[num_val:])[: self.limit]
         if part == "train" and self.train_fraction < 1:
-            each = [rows[labels[rows] == label] for label in np.unique(labels)]
-            rows = np.concatenate([some[: max(1, round(self.train_fraction * len(some)))] for some in each])
+            rows_by_class = [rows[labels[rows] == label] for label in np.unique(labels)]
+            rows = np.concatenate(
+                [class_rows[: max(1, round(self.train_fraction * len(class_rows)))] for class_rows in rows_by_class]
+            )
         return np.sort(rows)
 
     # -- folders -------------------------------------------------------------------------------------------------------
 
-    def _folder(self, part: str) -> ImageSplit:
+    def _load_folder(self, part: str) -> ImageSplit:
         parts = _split_folders(data_dir.find_dataset(self.path))
-        classes, own = self.labels(), part in parts and (part != "train" or "val" in parts)
+        classes, is_complete = self.labels(), part in parts and (part != "train" or "val" in parts)
         folder = parts.get(part, parts["train"])
-        if strange := set(_classes(folder)) - set(classes):
-            raise BadInput(f"{folder} has a class '{min(strange)}' that {parts['train']} does not have")
+        if unknown := set(_classes(folder)) - set(classes):
+            raise BadInput(f"{folder} has a class '{min(unknown)}' that {parts['train']} does not have")
         files = [(path, classes.index(name)) for name in _classes(folder) for path in list_image_files(folder / name)]
         if not files:
             raise BadInput(f"{folder} has no image ({', '.join(_classes(folder)[:3])}, ...)")
-        rows = self._rows(np.array([label for _, label in files]), part, own)
+        rows = self._rows(np.array([label for _, label in files]), part, is_complete)
         side = self.pixels
         if (size := len(rows) * 3 * side * side) > MAX_PIXEL_BYTES:
             raise BadInput(
@@ -214,8 +216,8 @@ class ImageDataset(Dataset):
                 f"(regard data pack {self.path} --images) and train on ImageShards, or lower data.image_size"
             )
         if not len(rows):
-            many = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
-            raise BadInput(f"{folder} has {many}, of which none is left for the split '{part}': add more")
+            count = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
+            raise BadInput(f"{folder} has {count}, of which none is left for the split '{part}': add more")
         paths = [files[row][0] for row in rows]
         good, skipped = load_images(
             paths, lambda image: np.asarray(resize_center_crop(image, (side, side), self.crop, self.resample))
@@ -225,8 +227,8 @@ class ImageDataset(Dataset):
             raise BadInput(f"no image of the split '{part}' of {folder} can be read: {first}")
         for line in describe_skipped(skipped, len(paths)) if skipped else ():
             log.warning(line)
-        there = {files[rows[number]][1] for number, _ in good}
-        if part == "train" and (unseen := [name for label, name in enumerate(classes) if label not in there]):
+        labels_found = {files[rows[number]][1] for number, _ in good}
+        if part == "train" and (unseen := [name for label, name in enumerate(classes) if label not in labels_found]):
             log.warning(f"there is no training image of {', '.join(unseen)}")
         pixels = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
         return ImageSplit(self, pixels, torch.tensor([files[rows[number]][1] for number, _ in good]), skipped)
@@ -287,8 +289,8 @@ class ImageSplit(DatasetSplit[Any]):
 
     def order(self, seed: int, epoch: int) -> RowBatches | RepeatedBatches:
         rows, repeats = self.settings.batch_size, self.settings.repeats
-        once = RowBatches(len(self), rows // repeats, mix_seed(seed, epoch))
-        return once if repeats == 1 else RepeatedBatches(once, repeats)
+        batches = RowBatches(len(self), rows // repeats, mix_seed(seed, epoch))
+        return batches if repeats == 1 else RepeatedBatches(batches, repeats)
 
     def collate(self, rows: Int[Tensor, " B"]) -> LazyImageBatch:
         return LazyImageBatch(rows, self)
@@ -300,16 +302,16 @@ class ImageSplit(DatasetSplit[Any]):
 class RepeatedBatches:
     """Batches of one epoch with every image several times in its batch, and no more batches than without."""
 
-    def __init__(self, once: RowBatches, times: int) -> None:
-        self.once, self.times = once, times
+    def __init__(self, batches: RowBatches, times: int) -> None:
+        self.batches, self.times = batches, times
 
     def __len__(self) -> int:
-        return max(1, len(self.once) // self.times)
+        return max(1, len(self.batches) // self.times)
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         if not 0 <= i < len(self):
             raise IndexError(i)
-        return self.once[i].repeat_interleave(self.times)
+        return self.batches[i].repeat_interleave(self.times)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -340,13 +342,13 @@ def _decode_jpeg_scans(file: Path, part: str, rows: np.ndarray) -> np.ndarray:
     return np.stack(found).transpose(0, 3, 1, 2)
 
 
-def _resized(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C S S"]:
+def _resize(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C S S"]:
     """Resize all images, in chunks."""
-    some = [
+    chunks = [
         torch.nn.functional.interpolate(x.float(), (side, side), mode="bicubic", antialias=True, align_corners=False)
         for x in pixels.split(1000)
     ]
-    return torch.cat([x.round().clamp(0, 255).byte() for x in some])
+    return torch.cat([x.round().clamp(0, 255).byte() for x in chunks])
 
 
 def _split_folders(folder: Path) -> dict[str, Path]:

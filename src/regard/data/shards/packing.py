@@ -123,25 +123,25 @@ def pack_text(
         if _fingerprint(out) != notes["vocabulary"]:
             raise BadInput(f"{out / 'tokenizer.json'} has changed since; delete the folder {out} and pack again")
         files = [file for file in files if str(file.path) not in notes["skipped"]]
-        upto, many = packing.pieces_done, notes["characters"] >= MIN_PARALLEL_CHARACTERS
-        left = ((number, piece) for number, piece in enumerate(_pieces(files, documents, val), 1) if number > upto)
-        with closing(_encoded(left, out, workers if many else 1)) as encoded:
+        done, is_large = packing.pieces_done, notes["characters"] >= MIN_PARALLEL_CHARACTERS
+        remaining = ((number, piece) for number, piece in enumerate(_pieces(files, documents, val), 1) if number > done)
+        with closing(_encode_batches(remaining, out, workers if is_large else 1)) as encoded:
             for batch, (values, lengths) in encoded:
-                at, width = 0, packing.width
+                start, width = 0, packing.width
                 for (_, piece), length in zip(batch, lengths, strict=True):
-                    packing.add(piece.part, values[at * width : (at + length) * width], piece.ends)
+                    packing.add(piece.part, values[start * width : (start + length) * width], piece.ends)
                     notes["bytes"][piece.part] = notes["bytes"].get(piece.part, 0) + len(piece.text.encode("utf-8"))
-                    at += length
+                    start += length
                 notes["done"] += sum(len(piece.text) for _, piece in batch)
-                packing.reached(batch[-1][0])
+                packing.mark_done(batch[-1][0])
                 progress("packing", notes["done"], notes["characters"])
         text = _load_tokenizer(out)
-        about = {"size": text.size, "kind": text.kind, "eos": text.eos, "fingerprint": notes["vocabulary"]}
-        made: dict[str, Any] = {"by": f"regard {regard.__version__}", "tokens": Path(tokens).name}
-        made |= {"documents": documents, "val": val}
-        made |= {"skipped": len(notes["skipped"]), "bytes": dict(sorted(notes["bytes"].items()))}
+        tokenizer_info = {"size": text.size, "kind": text.kind, "eos": text.eos, "fingerprint": notes["vocabulary"]}
+        created: dict[str, Any] = {"by": f"regard {regard.__version__}", "tokens": Path(tokens).name}
+        created |= {"documents": documents, "val": val}
+        created |= {"skipped": len(notes["skipped"]), "bytes": dict(sorted(notes["bytes"].items()))}
         return PackResult(
-            packing.finish(ShardIndex("tokens", _dtype(text.size), {}, about, (), made)), notes["skipped"]
+            packing.finish(ShardIndex("tokens", _dtype(text.size), {}, tokenizer_info, (), created)), notes["skipped"]
         )
 
 
@@ -162,8 +162,8 @@ def _prepare(
         progress(f"learning {vocabulary[0]}({vocabulary[1]})", 0, 0)
         vocabulary = _train_tokenizer(learned, *vocabulary)
     vocabulary.save(packing.folder)
-    made = _fingerprint(packing.folder)
-    notes = {"characters": characters, "done": 0, "bytes": {}, "skipped": skipped, "vocabulary": made}
+    tokenizer_hash = _fingerprint(packing.folder)
+    notes = {"characters": characters, "done": 0, "bytes": {}, "skipped": skipped, "vocabulary": tokenizer_hash}
     packing.begin(_dtype(vocabulary.size), **notes)
 
 
@@ -223,7 +223,7 @@ def _sample_pieces(pieces: Iterable[TextPiece], limit: int, characters: int, pro
         size += len(piece.text)
         while size > limit and len(sample) > 1:
             threshold /= 2
-            sample = [one for one in sample if one[0] < threshold] or sample[:1]
+            sample = [entry for entry in sample if entry[0] < threshold] or sample[:1]
             size = sum(len(text) for _, text in sample)
     return [text for _, text in sample]
 
@@ -232,17 +232,17 @@ def _pieces(files: Sequence[SourceFile], documents: str, val: float) -> Iterator
     """Yield the text of all files in order, piece by piece."""
     first = None  # hash of the first document, which is always training data
     for file in files:
-        part, inside = file.part, False
+        part, in_document = file.part, False
         for text, ends in _documents(file.path, documents):
-            if not inside:
+            if not in_document:
                 if not text.strip():
                     continue
                 if file.part is None:
                     hash_value = _hash_fraction(text.encode("utf-8"))
                     first = hash_value if first is None else first
                     part = "val" if hash_value < val and hash_value != first else "train"
-            yield TextPiece(part or "train", text, inside, ends)
-            inside = not ends
+            yield TextPiece(part or "train", text, in_document, ends)
+            in_document = not ends
 
 
 def _documents(path: Path, by: str) -> Iterator[tuple[str, bool]]:
@@ -261,30 +261,30 @@ def _split_documents(chunks: Iterator[str], separator: re.Pattern[str] | None) -
     for chunk in chunks:
         rest += chunk
         if separator is not None:
-            *whole, rest = separator.split(rest)
-            for text in whole:
+            *complete, rest = separator.split(rest)
+            for text in complete:
                 yield from _split_long(text)
         while len(rest) > 2 * PIECE_CHARACTERS:
-            at = _split_position(rest)
-            yield rest[:at], False
-            rest = rest[at:]
+            position = _split_position(rest)
+            yield rest[:position], False
+            rest = rest[position:]
     yield from _split_long(rest)
 
 
 def _split_long(text: str) -> Iterator[tuple[str, bool]]:
     while len(text) > 2 * PIECE_CHARACTERS:
-        at = _split_position(text)
-        yield text[:at], False
-        text = text[at:]
+        position = _split_position(text)
+        yield text[:position], False
+        text = text[position:]
     yield text, True
 
 
 def _split_position(text: str) -> int:
     """Return where to cut: at the last space between two letters, else after a line, else anywhere."""
-    at = PIECE_CHARACTERS
-    while (at := text.rfind(" ", PIECE_CHARACTERS // 2, at)) > 0:
-        if text[at - 1].isalnum() and text[at + 1].isalnum():
-            return at
+    position = PIECE_CHARACTERS
+    while (position := text.rfind(" ", PIECE_CHARACTERS // 2, position)) > 0:
+        if text[position - 1].isalnum() and text[position + 1].isalnum():
+            return position
     return text.rfind("\n", PIECE_CHARACTERS // 2, PIECE_CHARACTERS) + 1 or PIECE_CHARACTERS
 
 
@@ -313,7 +313,7 @@ def _scan_files(files: Sequence[SourceFile], documents: str, progress: ProgressC
     characters, skipped, done = 0, {}, 0
     total = sum(file.path.stat().st_size for file in files)
     for file in files:
-        size, found, why = file.path.stat().st_size, 0, ""
+        size, found, reason = file.path.stat().st_size, 0, ""
         try:
             for number, (text, _) in enumerate(_documents(file.path, documents)):
                 if "\0" in text:
@@ -321,23 +321,23 @@ def _scan_files(files: Sequence[SourceFile], documents: str, progress: ProgressC
                 found += len(text) if text.strip() else 0
                 if number % 64 == 0:
                     progress("reading", done + min(found, size), total)  # approximately: characters are not bytes
-            why = "" if found else "it is empty"
+            reason = "" if found else "it is empty"
         except UnicodeDecodeError as error:
-            why = f"it is not UTF-8 ({error.reason}); convert it first (iconv -t UTF-8)"
+            reason = f"it is not UTF-8 ({error.reason}); convert it first (iconv -t UTF-8)"
         except (OSError, EOFError, zlib.error) as error:
-            why = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+            reason = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
         except BadInput as error:
-            why = str(error)
-        if why and file.named and why != "it is empty":
-            raise BadInput(f"{file.path}: {why}")
-        if why:
-            skipped[str(file.path)] = why
+            reason = str(error)
+        if reason and file.named and reason != "it is empty":
+            raise BadInput(f"{file.path}: {reason}")
+        if reason:
+            skipped[str(file.path)] = reason
         else:
             characters += found
         done += size
         progress("reading", done, total)
     if not characters:
-        reasons = "; ".join(f"{Path(path).name}: {why}" for path, why in list(skipped.items())[:3])
+        reasons = "; ".join(f"{Path(path).name}: {reason}" for path, reason in list(skipped.items())[:3])
         raise BadInput(f"there is no text in {_format_sources([f.path for f in files])}: {reasons or 'no files found'}")
     return characters, skipped
 
@@ -348,7 +348,7 @@ NumberedPiece = tuple[int, TextPiece]
 _TOKENIZER: Any = None
 
 
-def _encoded(
+def _encode_batches(
     pieces: Iterator[NumberedPiece], folder: Path, workers: int
 ) -> Generator[tuple[list[NumberedPiece], tuple[bytes, list[int]]], None, None]:
     """Yield batches of pieces, in order, with their tokens as bytes and the number of tokens of each."""
@@ -446,19 +446,19 @@ def pack_images(
     files = _files(sources, out, is_image_file)
     val = _val_fraction(val, files)
     classes = sorted({file.label for file in files if file.label is not None})
-    if classes and (bare := next((file for file in files if file.label is None), None)) is not None:
-        raise BadInput(f"{bare.path} is next to folders of classes; put every image into the folder of its class")
+    if classes and (unlabelled := next((file for file in files if file.label is None), None)) is not None:
+        raise BadInput(f"{unlabelled.path} is next to folders of classes; put every image into the folder of its class")
     labels = {name: number for number, name in enumerate(classes)}
     with ShardWriter(out, _settings(files, {"val": val, "shard": shard}), shard, every) as packing:
         if not packing.width:
             packing.begin("uint8", skipped={}, first=None)
         notes = packing.notes
-        left = [(number, file) for number, file in enumerate(files, 1) if number > packing.pieces_done]
-        for (number, file), (content, why) in zip(
-            left, _verify_images([f.path for _, f in left], workers), strict=True
+        remaining = [(number, file) for number, file in enumerate(files, 1) if number > packing.pieces_done]
+        for (number, file), (content, reason) in zip(
+            remaining, _verify_images([f.path for _, f in remaining], workers), strict=True
         ):
-            if why:
-                notes["skipped"][str(file.path)] = why
+            if reason:
+                notes["skipped"][str(file.path)] = reason
             else:
                 part = file.part
                 if part is None:
@@ -467,13 +467,15 @@ def pack_images(
                     part = "val" if hash_value < val and hash_value != notes["first"] else "train"
                 label = -1 if file.label is None else labels[file.label]
                 packing.add(part, pack_record(ImageRecord(content, label, file.path.name)), True)
-            packing.reached(number)
+            packing.mark_done(number)
             progress("packing", number, len(files))
         if not packing.parts:
-            reasons = "; ".join(f"{Path(path).name}: {why}" for path, why in list(notes["skipped"].items())[:3])
+            reasons = "; ".join(f"{Path(path).name}: {reason}" for path, reason in list(notes["skipped"].items())[:3])
             raise BadInput(f"no image of {_format_sources(sources)} can be used: {reasons or 'no images found'}")
-        made = {"by": f"regard {regard.__version__}", "val": val, "skipped": len(notes["skipped"])}
-        return PackResult(packing.finish(ShardIndex("images", "uint8", {}, {}, tuple(classes), made)), notes["skipped"])
+        created = {"by": f"regard {regard.__version__}", "val": val, "skipped": len(notes["skipped"])}
+        return PackResult(
+            packing.finish(ShardIndex("images", "uint8", {}, {}, tuple(classes), created)), notes["skipped"]
+        )
 
 
 def _verify_images(paths: Sequence[Path], workers: int) -> Iterator[tuple[bytes, str]]:
@@ -508,7 +510,7 @@ def _verify_image(path: Path) -> tuple[bytes, str]:
 
 def _files(sources: str | Path | Sequence[str | Path], out: Path, accepts: Callable[[Path], bool]) -> list[SourceFile]:
     """Return all files of the sources: sources in the given order, files sorted by path."""
-    own = out.resolve()
+    out_folder = out.resolve()
     sources = [sources] if isinstance(sources, (str, Path)) else sources
     if not sources:
         raise BadInput("there is nothing to pack; give a file or a folder")
@@ -521,18 +523,18 @@ def _files(sources: str | Path | Sequence[str | Path], out: Path, accepts: Calla
         if not path.is_dir():
             raise BadInput(f"there is no file or folder {path}")
         for file in sorted(p for p in path.rglob("*") if accepts(p) and p.is_file()):
-            under = file.relative_to(path).parts
-            if any(name.startswith(".") for name in under) or own in file.resolve().parents:
+            parts = file.relative_to(path).parts
+            if any(name.startswith(".") for name in parts) or out_folder in file.resolve().parents:
                 continue
-            found.append(SourceFile(file, part, under[0] if len(under) > 1 else None, named=False))
+            found.append(SourceFile(file, part, parts[0] if len(parts) > 1 else None, named=False))
     if not found:
         raise BadInput(f"there is nothing to pack in {_format_sources(sources)}")
     return found
 
 
 def _parse_source(source: str) -> tuple[str | None, Path]:
-    part, sign, rest = source.partition("=")
-    if sign and re.fullmatch(r"[a-z][a-z0-9_]*", part) and not Path(source).exists():
+    part, equals, rest = source.partition("=")
+    if equals and re.fullmatch(r"[a-z][a-z0-9_]*", part) and not Path(source).exists():
         return part, Path(rest).expanduser()
     return None, Path(source).expanduser()
 
@@ -553,12 +555,12 @@ def _hash_fraction(content: bytes) -> float:
 
 def _settings(files: Sequence[SourceFile], settings: dict[str, Any]) -> dict[str, Any]:
     """Return everything that must be the same to continue an interrupted packing."""
-    facts = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for file in files:
         stat = file.path.stat()
         fact = str(file.path.resolve()), file.part, stat.st_size, stat.st_mtime_ns
-        facts.update(repr(fact).encode("utf-8", "replace"))
-    return {"sources": facts.hexdigest(), **settings}
+        digest.update(repr(fact).encode("utf-8", "replace"))
+    return {"sources": digest.hexdigest(), **settings}
 
 
 def _format_sources(sources: str | Path | Sequence[str | Path]) -> str:

@@ -102,7 +102,7 @@ class ShardWriter:
             self.parts[part] = _SplitWriter(self.folder, part, self.width, self.limit, None)
         self.parts[part].add(content, end)
 
-    def reached(self, piece: int) -> None:
+    def mark_done(self, piece: int) -> None:
         """Record that everything up to this piece was added, if the last record is old enough."""
         if time.monotonic() - self.saved >= self.every:
             self.save(piece)

@@ -150,7 +150,7 @@ class TokenWindows(DatasetSplit[TokenBatch]):
         return (self.tokens - 1) // self.context_length
 
     @cached_property
-    def _read(self) -> str:
+    def _content_hash(self) -> str:
         """The fingerprint of arrays that have no index: of every token."""
         from hashlib import blake2b
 
@@ -160,7 +160,7 @@ class TokenWindows(DatasetSplit[TokenBatch]):
         return found.hexdigest()
 
     def fingerprint(self) -> str:
-        return self._fingerprint or self._read
+        return self._fingerprint or self._content_hash
 
     def order(self, seed: int, epoch: int) -> _Epoch:
         return _Epoch(self, mix_seed(seed, epoch))
@@ -180,12 +180,11 @@ class TokenWindows(DatasetSplit[TokenBatch]):
             raise BadInput(f"stride must be 1 to {self.context_length} (data.context_length), got {step}")
         count = 1 + max(0, -(-(self.tokens - 1 - self.context_length) // step))
         rows = np.arange(count) if max_rows is None or max_rows >= count else np.arange(max_rows) * count // max_rows
-        some = max(1, tokens // self.context_length)
-        for at in range(0, len(rows), some):
-            batch = self.collate(torch.from_numpy(rows[at : at + some] * step))
-            batch.targets[int(rows[at] == 0) :, : self.context_length - step] = (
-                IGNORE_INDEX  # predicted in the row before
-            )
+        rows_per_batch = max(1, tokens // self.context_length)
+        for first in range(0, len(rows), rows_per_batch):
+            batch = self.collate(torch.from_numpy(rows[first : first + rows_per_batch] * step))
+            # these were predicted in the row before
+            batch.targets[int(rows[first] == 0) :, : self.context_length - step] = IGNORE_INDEX
             yield batch
 
     def collate(self, starts: Int[Tensor, " B"]) -> TokenBatch:
@@ -206,9 +205,9 @@ class TokenWindows(DatasetSplit[TokenBatch]):
         for start in starts.tolist():
             worst = int(self.window(start, min(start + self.context_length + 1, self.tokens)).max())
             if worst >= (self.vocab_size or 0):
-                where = self.names[self._part(start)] if self.names else "the array"
+                source = self.names[self._part(start)] if self.names else "the array"
                 raise BadInput(
-                    f"{where} has the token {worst}, but the vocabulary has {self.vocab_size}: it is damaged; "
+                    f"{source} has the token {worst}, but the vocabulary has {self.vocab_size}: it is damaged; "
                     f"run regard data check"
                 )
 
@@ -239,8 +238,8 @@ class _Epoch:
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         if not 0 <= i < len(self):
             raise IndexError(i)
-        places = np.arange(i * self.batch_size, min((i + 1) * self.batch_size, self.shuffle.size))
-        return torch.from_numpy(self.offset + self.shuffle(places) * self.context_length)
+        positions = np.arange(i * self.batch_size, min((i + 1) * self.batch_size, self.shuffle.size))
+        return torch.from_numpy(self.offset + self.shuffle(positions) * self.context_length)
 
 
 def count_predicted_tokens(batch: TokenBatch) -> int:
@@ -250,9 +249,9 @@ def count_predicted_tokens(batch: TokenBatch) -> int:
 
 def count_targets(targets: Tensor) -> int:
     """Return the number of targets that are not ignored."""
-    host = targets.device.type == "cpu"
-    there = (targets.numpy() if host else targets) != IGNORE_INDEX
-    return int(there.sum())  # NumPy on the host: torch would start its own threads in each batching thread
+    is_cpu = targets.device.type == "cpu"
+    is_target = (targets.numpy() if is_cpu else targets) != IGNORE_INDEX
+    return int(is_target.sum())  # NumPy on the host: torch would start its own threads in each batching thread
 
 
 def find_shards(path: str) -> Path:

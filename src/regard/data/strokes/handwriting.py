@@ -13,10 +13,9 @@ Learning through Probabilistic Program Induction. Science 2015; as strokes by Ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit, TensorBatch, resolve_split
-from regard.data.batching import BatchStream, LengthBucketedBatches, mix_seed
+from regard.data.batching import LengthBucketedBatches, OffsetBatches, mix_seed
 from regard.data.strokes.pen_strokes import Character, HandwritingStyle, compose_line, read_omniglot, read_uji
 
 CORPORA = {"uji": read_uji, "omniglot": read_omniglot}
@@ -90,10 +89,10 @@ class HandwritingLines(Dataset):
 
     def load(self, split: str) -> HandwritingSplit:
         part = self.split(split)
-        training = part == "train"
-        many = self.lines_per_epoch if training else max(4, self.lines_per_epoch // 8)
+        is_training = part == "train"
+        lines = self.lines_per_epoch if is_training else max(4, self.lines_per_epoch // 8)
         return HandwritingSplit(
-            replace(self, lines_per_epoch=many, variation=self.variation if training else 0.0), part
+            replace(self, lines_per_epoch=lines, variation=self.variation if is_training else 0.0), part
         )
 
 
@@ -105,35 +104,37 @@ class HandwritingSplit(DatasetSplit[StrokeBatch]):
         self.all = settings.characters(part)
         # writer -> label -> character indices
         self.by_writer: dict[int, dict[int, list[int]]] = {}
-        for i, each in enumerate(self.all):
-            self.by_writer.setdefault(each.writer, {}).setdefault(each.label, []).append(i)
-        self.points = np.array([len(each.points) for each in self.all])
+        for i, character in enumerate(self.all):
+            self.by_writer.setdefault(character.writer, {}).setdefault(character.label, []).append(i)
+        self.points = np.array([len(character.points) for character in self.all])
         self._epoch = lru_cache(maxsize=2)(self._choose_characters)
 
     def __len__(self) -> int:
         return self.settings.lines_per_epoch
 
-    def fingerprint(self) -> str:
-        found = blake2b(digest_size=8)
-        for each in self.all:
-            found.update(each.points.tobytes())
-            found.update(each.pen_up.tobytes() + bytes([each.label]))
-        return found.hexdigest()
+    def contents(self) -> Iterable[np.ndarray]:
+        for character in self.all:
+            yield from (character.points, character.pen_up, np.array([character.label], np.uint8))
 
-    def stream(self, seed: int) -> BatchStream[StrokeBatch]:
-        """Return endless training batches, with new lines in every epoch."""
-        count = lambda batch: int(batch.lengths.sum())  # noqa: E731
-        return BatchStream(lambda epoch: _Epoch(self, seed, epoch), lambda rows: self.collate(rows, seed), count)
+    def order(self, seed: int, epoch: int) -> OffsetBatches:
+        lengths, batch_size = self.lengths(seed, epoch), self.settings.batch_size
+        return OffsetBatches(LengthBucketedBatches(lengths, batch_size, mix_seed(seed, epoch)), epoch * len(self))
+
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> StrokeBatch:
+        return self.collate(rows, seed)
+
+    def count(self, batch: StrokeBatch) -> int:
+        return int(batch.lengths.sum())
 
     def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> StrokeBatch:
-        made = [self.line(row, seed) for row in rows.tolist()]
+        lines = [self.line(row, seed) for row in rows.tolist()]
         end = len(self.settings.letters)
-        lengths = torch.tensor([len(points) for points, _ in made])
-        text_lengths = torch.tensor([len(text) for _, text in made])
-        points = torch.zeros(len(made), int(lengths.max()), 3)
-        text = torch.full((len(made), int(text_lengths.max())), end)
-        for i, (drawn, letter_ids) in enumerate(made):
-            points[i, : len(drawn)] = torch.from_numpy(drawn)
+        lengths = torch.tensor([len(points) for points, _ in lines])
+        text_lengths = torch.tensor([len(text) for _, text in lines])
+        points = torch.zeros(len(lines), int(lengths.max()), 3)
+        text = torch.full((len(lines), int(text_lengths.max())), end)
+        for i, (line_points, letter_ids) in enumerate(lines):
+            points[i, : len(line_points)] = torch.from_numpy(line_points)
             text[i, : len(letter_ids)] = torch.tensor(letter_ids, dtype=torch.long)
         return StrokeBatch(points, lengths, text, text_lengths)
 
@@ -144,41 +145,25 @@ class HandwritingSplit(DatasetSplit[StrokeBatch]):
         rng = np.random.default_rng([self.key, mix_seed(seed, epoch), i])
         offsets = compose_line(characters, HandwritingStyle.random(rng, len(characters), self.settings.variation))
         offsets[:, :2] /= self.settings.unit
-        text = [each.label for each in characters]
+        text = [character.label for character in characters]
         return offsets, [*text, len(self.settings.letters)] if self.settings.letters else []
 
     def lengths(self, seed: int, epoch: int) -> Int[Tensor, " rows"]:
         """Return the number of points of every line of an epoch, without composing them."""
         return torch.tensor([1 + self.points[chosen].sum() for chosen in self._epoch((seed, epoch))])
 
-    def _choose_characters(self, when: tuple[int, int]) -> list[Sequence[int]]:
+    def _choose_characters(self, seed_and_epoch: tuple[int, int]) -> list[Sequence[int]]:
         """Choose the characters of each line of an epoch: a writer, a length, letters, and one sample of each."""
         s = self.settings
-        rng = np.random.default_rng([self.key, mix_seed(*when)])
+        rng = np.random.default_rng([self.key, mix_seed(*seed_and_epoch)])
         writers = sorted(self.by_writer)
         found: list[Sequence[int]] = []
         for _ in range(len(self)):
-            own = self.by_writer[writers[rng.integers(len(writers))]]
-            labels = sorted(own)
+            by_label = self.by_writer[writers[rng.integers(len(writers))]]
+            labels = sorted(by_label)
             letters = rng.integers(len(labels), size=rng.integers(s.min_length, s.max_length + 1))
-            found.append([own[labels[w]][rng.integers(len(own[labels[w]]))] for w in letters])
+            found.append([by_label[labels[w]][rng.integers(len(by_label[labels[w]]))] for w in letters])
         return found
-
-
-class _Epoch:
-    """Batches of one epoch, of lines of similar length."""
-
-    def __init__(self, split: HandwritingSplit, seed: int, epoch: int) -> None:
-        self.batches = LengthBucketedBatches(
-            split.lengths(seed, epoch), split.settings.batch_size, mix_seed(seed, epoch)
-        )
-        self.before = epoch * len(split)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        return self.batches[i] + self.before
 
 
 @lru_cache(maxsize=8)

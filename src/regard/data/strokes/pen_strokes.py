@@ -44,8 +44,8 @@ def read_uji(folder: Path, part: str, spacing: float) -> list[Character]:
     ends, label, sample = found["offsets"], found["digit"], found["sample"]
     raw: list[Character] = []
     for i in np.flatnonzero(np.isin(sample, UJI_SPLITS[part])):
-        own = slice(ends[i], ends[i + 1])
-        raw.append(Character(found["points"][own] * 1.0, found["pen_up"][own], int(label[i]), int(sample[i]) // 2))
+        rows = slice(ends[i], ends[i + 1])
+        raw.append(Character(found["points"][rows] * 1.0, found["pen_up"][rows], int(label[i]), int(sample[i]) // 2))
     height = {
         w: float(np.median([np.ptp(c.points[:, 1]) for c in raw if c.writer == w])) for w in {c.writer for c in raw}
     }
@@ -65,14 +65,14 @@ def read_omniglot(folder: Path, part: str, spacing: float) -> list[Character]:
 
 def resample_strokes(points: np.ndarray, pen_up: np.ndarray, spacing: float) -> tuple[np.ndarray, np.ndarray]:
     """Return points at even distances along each stroke, about `spacing` apart; end points stay."""
-    found, ups = [], []
+    found, pen_ups = [], []
     for stroke in np.split(points, np.flatnonzero(pen_up)[:-1] + 1):
-        along = np.concatenate([[0.0], np.hypot(*np.diff(stroke, axis=0).T).cumsum()])
-        many = max(1, round(along[-1] / spacing)) + 1 if along[-1] > 0 else 1  # a dot stays a dot
-        at = np.linspace(0, along[-1], many)
-        found.append(np.column_stack([np.interp(at, along, stroke[:, axis]) for axis in (0, 1)]))
-        ups.append(np.arange(many) == many - 1)
-    return np.concatenate(found), np.concatenate(ups)
+        distances = np.concatenate([[0.0], np.hypot(*np.diff(stroke, axis=0).T).cumsum()])
+        count = max(1, round(distances[-1] / spacing)) + 1 if distances[-1] > 0 else 1  # a dot stays a dot
+        positions = np.linspace(0, distances[-1], count)
+        found.append(np.column_stack([np.interp(positions, distances, stroke[:, axis]) for axis in (0, 1)]))
+        pen_ups.append(np.arange(count) == count - 1)
+    return np.concatenate(found), np.concatenate(pen_ups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,25 +85,25 @@ class HandwritingStyle:
     gaps: np.ndarray  # n + 1: before the first, between, after the last
 
     @classmethod
-    def random(cls, rng: np.random.Generator, many: int, vary: float) -> HandwritingStyle:
+    def random(cls, rng: np.random.Generator, count: int, vary: float) -> HandwritingStyle:
         """Return a random style: slant, width, size and slope, with `vary` times the variation of a few writers."""
-        slant, wide, height, climb = rng.normal(size=4) * vary * np.array([0.15, 0.10, 0.08, 0.02])
-        matrix = np.array([[np.exp(wide), -slant], [climb, 1.0]]) * np.exp(height)
-        sizes, rise = np.exp(rng.normal(size=many) * 0.05 * vary), rng.normal(size=many) * 0.03 * vary
-        return cls(matrix, sizes, rise, rng.uniform(0.15, 0.4, many + 1))
+        slant, width, height, climb = rng.normal(size=4) * vary * np.array([0.15, 0.10, 0.08, 0.02])
+        matrix = np.array([[np.exp(width), -slant], [climb, 1.0]]) * np.exp(height)
+        sizes, rise = np.exp(rng.normal(size=count) * 0.05 * vary), rng.normal(size=count) * 0.03 * vary
+        return cls(matrix, sizes, rise, rng.uniform(0.15, 0.4, count + 1))
 
 
 def compose_line(characters: Sequence[Character], style: HandwritingStyle) -> np.ndarray:
     """Compose characters side by side to offsets T 3; the last is the jump to where the next line could begin."""
-    edge, places, pen_up_flags = 0.0, [np.zeros((1, 2))], []
-    for each, size, rise, gap in zip(characters, style.sizes, style.offsets, style.gaps, strict=False):
-        own = each.points @ style.matrix.T * size
-        own = own - [own[:, 0].min() - edge - gap / 2, rise]
-        edge = own[:, 0].max() + gap / 2
-        places.append(own)
-        pen_up_flags.append(each.pen_up)
-    places.append(np.array([[edge, 0.0]]))
-    steps = np.diff(np.concatenate(places), axis=0)
+    edge, points, pen_up_flags = 0.0, [np.zeros((1, 2))], []
+    for character, size, rise, gap in zip(characters, style.sizes, style.offsets, style.gaps, strict=False):
+        placed = character.points @ style.matrix.T * size
+        placed = placed - [placed[:, 0].min() - edge - gap / 2, rise]
+        edge = placed[:, 0].max() + gap / 2
+        points.append(placed)
+        pen_up_flags.append(character.pen_up)
+    points.append(np.array([[edge, 0.0]]))
+    steps = np.diff(np.concatenate(points), axis=0)
     return np.column_stack([steps, np.concatenate([*pen_up_flags, [True]])])
 
 

@@ -109,34 +109,34 @@ class ArithmeticSplit(DatasetSplit[PairBatch]):
         s = self.settings
         return s.test_digits if self.part == "test" else sorted({s.digits, (s.digits + 1) // 2})
 
-    def eval_batches(self, digits: int, most: int = EVAL_EXAMPLES) -> Iterator[PairBatch]:
+    def eval_batches(self, digits: int, count: int = EVAL_EXAMPLES) -> Iterator[PairBatch]:
         """Yield fixed sums of this many digits."""
-        for some in torch.arange(most).split(max(1, min(50, 5000 // digits))):
-            yield self.collate(some * MAX_DIGITS + digits)
+        for numbers in torch.arange(count).split(max(1, min(50, 5000 // digits))):
+            yield self.collate(numbers * MAX_DIGITS + digits)
 
     def collate(self, rows: Int[Tensor, " B"]) -> PairBatch:
         """Return these sums as a batch; all have as many digits as the first."""
         digits, settings = int(rows[0]) % MAX_DIGITS, self.settings
         a, b = self._digits(rows // MAX_DIGITS, digits)
         total, carry = [], torch.zeros(len(rows), dtype=torch.long)
-        for place in range(digits):
-            here = a[:, place] + b[:, place] + carry
-            total.append(here % settings.base)
-            carry = here // settings.base
+        for position in range(digits):
+            digit_sum = a[:, position] + b[:, position] + carry
+            total.append(digit_sum % settings.base)
+            carry = digit_sum // settings.base
         source = settings.source(a, b)
         written = FIRST_DIGIT + torch.stack([*total, carry], 1)
         ends = torch.full((len(rows), 1), BOS), written, torch.full((len(rows), 1), EOS)
         target = torch.cat(ends, 1)
         return PairBatch(source, _full_lengths(source), target, _full_lengths(target))
 
-    def _digits(self, which: Int[Tensor, " B"], digits: int) -> tuple[Tensor, Tensor]:
+    def _digits(self, numbers: Int[Tensor, " B"], digits: int) -> tuple[Tensor, Tensor]:
         """Return the digits of both numbers, lowest first; they depend on the number of digits."""
-        place = which.numpy().astype(np.uint64)[:, None] * np.uint64(2 * MAX_DIGITS) + np.arange(
+        counter = numbers.numpy().astype(np.uint64)[:, None] * np.uint64(2 * MAX_DIGITS) + np.arange(
             2 * digits, dtype=np.uint64
         )
-        found = random_bits(mix_seed(self.key, digits), place) % np.uint64(self.settings.base)
-        both = torch.from_numpy(found.astype(np.int64))
-        return both[:, :digits], both[:, digits:]
+        found = random_bits(mix_seed(self.key, digits), counter) % np.uint64(self.settings.base)
+        values = torch.from_numpy(found.astype(np.int64))
+        return values[:, :digits], values[:, digits:]
 
 
 class _Epoch:
@@ -144,21 +144,21 @@ class _Epoch:
 
     def __init__(self, settings: Arithmetic, seed: int, epoch: int) -> None:
         self.settings, self.epoch = settings, epoch
-        most = min(settings.digits, int(settings.initial_digits + epoch * settings.digits_per_epoch))
+        max_digits = min(settings.digits, int(settings.initial_digits + epoch * settings.digits_per_epoch))
         random_values = random_bits(
             mix_seed(seed, epoch), np.arange(2 * settings.batches_per_epoch, dtype=np.uint64)
         ).reshape(2, -1)
-        self.digits = np.where(random_values[0] % np.uint64(2), most, 1 + random_values[1] % np.uint64(most)).astype(
-            np.int64
-        )
+        self.digits = np.where(
+            random_values[0] % np.uint64(2), max_digits, 1 + random_values[1] % np.uint64(max_digits)
+        ).astype(np.int64)
 
     def __len__(self) -> int:
         return self.settings.batches_per_epoch
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
         rows = self.settings.batch_size
-        which = (self.epoch * len(self) + i) * rows + torch.arange(rows)
-        return which * MAX_DIGITS + int(self.digits[i])
+        numbers = (self.epoch * len(self) + i) * rows + torch.arange(rows)
+        return numbers * MAX_DIGITS + int(self.digits[i])
 
 
 def _full_lengths(x: Tensor) -> Tensor:

@@ -178,10 +178,10 @@ class BracketParser:
         """Return the valid decisions; with one or none, the next token is forced."""
         if self._forced or self.ended:
             return []
-        left = self.word < len(self.pieces)
+        has_words = self.word < len(self.pieces)
         if self.kind is not None:
-            return [COPY] if self.fresh else [COPY, CLOSE] if left else [CLOSE]
-        return [COPY, *range(OPEN, self.symbols.decisions)] if left else []
+            return [COPY] if self.fresh else [COPY, CLOSE] if has_words else [CLOSE]
+        return [COPY, *range(OPEN, self.symbols.decisions)] if has_words else []
 
     def next_forced(self) -> int | None:
         """Return the next token if it is forced, and advance; None if a decision is needed."""
@@ -198,8 +198,8 @@ class BracketParser:
     def decide(self, decision: int) -> int:
         """Apply a decision and return its token."""
         if decision == COPY:
-            mark = "O" if self.kind is None else f"{'B' if self.fresh else 'I'}-{self.symbols.kinds[self.kind]}"
-            self.tags.append(mark)
+            tag = "O" if self.kind is None else f"{'B' if self.fresh else 'I'}-{self.symbols.kinds[self.kind]}"
+            self.tags.append(tag)
             first, *self._forced = self.pieces[self.word]
             self.word, self.fresh = self.word + 1, False
             self._add_marker()
@@ -212,23 +212,23 @@ def encode_parse(parser: BracketParser, tags: Sequence[str]) -> tuple[list[int],
     """Return the tokens of a parse, and the decision before each: outside a bracket, and inside one."""
     tokens, outside, inside = [], [], []
     while not parser.ended:
-        decided, within = IGNORE_INDEX, parser.kind is not None
+        decision, is_inside = IGNORE_INDEX, parser.kind is not None
         token = parser.next_forced()
         if token is None:
-            decided = _gold_decision(parser, tags)
-            token = parser.decide(decided)
+            decision = _gold_decision(parser, tags)
+            token = parser.decide(decision)
         tokens.append(token)
-        outside.append(IGNORE_INDEX if within else decided)
-        inside.append(decided if within else IGNORE_INDEX)
+        outside.append(IGNORE_INDEX if is_inside else decision)
+        inside.append(decision if is_inside else IGNORE_INDEX)
     return tokens, outside, inside
 
 
 def _gold_decision(parser: BracketParser, tags: Sequence[str]) -> int:
     """Return the decision that leads to these tags. I- after another kind or outside a chunk begins a chunk."""
-    mark, _, name = tags[parser.word].partition("-")
+    prefix, _, name = tags[parser.word].partition("-")
     if parser.kind is not None:
-        return COPY if mark == "I" and name == parser.symbols.kinds[parser.kind] else CLOSE
-    if mark == "O" or name not in parser.symbols.kinds:  # a kind not in the training split
+        return COPY if prefix == "I" and name == parser.symbols.kinds[parser.kind] else CLOSE
+    if prefix == "O" or name not in parser.symbols.kinds:  # a kind not in the training split
         return COPY
     return OPEN + parser.symbols.kinds.index(name)
 

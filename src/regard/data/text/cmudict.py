@@ -74,8 +74,8 @@ class CMUDict(Dataset):
         found = self.read(split)
         if tokenizer is None:
             tokenizer = self._vocabulary(found)
-        some = None if self.all_pronunciations and split == "train" else 1
-        pairs = [(e.word, one) for e in found for one in e.pronunciations[:some]]
+        limit = None if self.all_pronunciations and split == "train" else 1
+        pairs = [(e.word, pronunciation) for e in found for pronunciation in e.pronunciations[:limit]]
         source = encode_lines(tokenizer, [" ".join(word) for word, _ in pairs], [], [tokenizer.eos])
         target = encode_lines(tokenizer, [sounds for _, sounds in pairs], [tokenizer.bos], [tokenizer.eos])
         return CMUDictSplit(self, self.split(split), tokenizer, source, target, found)
@@ -112,8 +112,8 @@ def _entries(file: Path, stress: bool) -> Iterator[Entry]:
         word, *sounds = (cell.strip() for cell in line.split("\t"))
         if not word or " " in word or not sounds or not all(sounds):
             raise BadInput(f"{file}, line {number}: expected word<TAB>phonemes[<TAB>other phonemes], got {line!r:.60}")
-        pronunciations = sounds if stress else [re.sub(r"\d", "", each) for each in sounds]
-        yield Entry(word.lower(), tuple(dict.fromkeys(" ".join(each.split()) for each in pronunciations)))
+        pronunciations = sounds if stress else [re.sub(r"\d", "", phonemes) for phonemes in sounds]
+        yield Entry(word.lower(), tuple(dict.fromkeys(" ".join(phonemes.split()) for phonemes in pronunciations)))
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -128,27 +128,27 @@ def _files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _join_words(found: Sequence[Entry], many: int, upto: bool) -> list[Entry]:
-    """Join words with one pronunciation, in a fixed random order, `many` per row; `upto`: 1, 2, ... `many` in turn.
+def _join_words(found: Sequence[Entry], words_per_row: int, upto: bool) -> list[Entry]:
+    """Join words with one pronunciation in a fixed random order, `words_per_row` each; `upto`: 1, 2, ... in turn.
 
     Leftover words are dropped.
     """
-    if many < 1:
-        raise BadInput(f"data.words_per_row must be 1 or more, got {many}")
+    if words_per_row < 1:
+        raise BadInput(f"data.words_per_row must be 1 or more, got {words_per_row}")
     single = [e for e in found if len(e.pronunciations) == 1]
     single = [single[i] for i in Shuffle(len(single), 0)(np.arange(len(single)))]
-    made, at, size = list[Entry](), 0, 1 if upto else many
-    while at + size <= len(single):
-        some = single[at : at + size]
+    joined, start, size = list[Entry](), 0, 1 if upto else words_per_row
+    while start + size <= len(single):
+        entries = single[start : start + size]
         words, sounds = (
-            WORD_SEPARATOR.join(e.word for e in some),
-            f" {WORD_SEPARATOR} ".join(e.pronunciations[0] for e in some),
+            WORD_SEPARATOR.join(e.word for e in entries),
+            f" {WORD_SEPARATOR} ".join(e.pronunciations[0] for e in entries),
         )
-        made.append(Entry(words, (sounds,)))
-        at += size
-        size = size % many + 1 if upto else many
-    if not made:
+        joined.append(Entry(words, (sounds,)))
+        start += size
+        size = size % words_per_row + 1 if upto else words_per_row
+    if not joined:
         raise BadInput(
-            f"there are only {len(single)} words with one pronunciation, too few for data.words_per_row={many}"
+            f"there are only {len(single)} words with one pronunciation, too few for data.words_per_row={words_per_row}"
         )
-    return made
+    return joined

@@ -115,20 +115,26 @@ class LabeledTextSplit(TokenizedSplit[TextBatch]):
     """One split as token ids."""
 
     def __init__(
-        self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Sequence[str], length: int, many: int, where: str
+        self,
+        tokenizer: Tokenizer,
+        rows: Sequence[Row],
+        labels: Sequence[str],
+        length: int,
+        batch_size: int,
+        source: str,
     ) -> None:
         if not rows:
-            raise BadInput(f"{where}: there are no rows")
-        self.tokenizer, self.max_length, self.batch_size = tokenizer, length, many
+            raise BadInput(f"{source}: there are no rows")
+        self.tokenizer, self.max_length, self.batch_size = tokenizer, length, batch_size
         encoded = [tokenizer.encode([row[n] for row in rows]) for n in range(len(rows[0]) - 1)]
-        rows_of = [encode_pair(tokenizer, ids, length) for ids in zip(*encoded, strict=True)]
+        encoded_rows = [encode_pair(tokenizer, ids, length) for ids in zip(*encoded, strict=True)]
         self.cut = sum(sum(map(len, ids)) > length - len(ids) - 1 for ids in zip(*encoded, strict=True))
-        self.tokens, self.segments = (RaggedTensor.from_rows(side) for side in zip(*rows_of, strict=True))
-        number = {label: n for n, label in enumerate(labels)}
+        self.tokens, self.segments = (RaggedTensor.from_rows(side) for side in zip(*encoded_rows, strict=True))
+        label_ids = {label: n for n, label in enumerate(labels)}
         for row in rows:
-            if row[-1] not in number:
-                raise BadInput(f"{where}: the label {row[-1]!r} is not in the training split ({', '.join(labels)})")
-        self.labels = torch.tensor([number[row[-1]] for row in rows])
+            if row[-1] not in label_ids:
+                raise BadInput(f"{source}: the label {row[-1]!r} is not in the training split ({', '.join(labels)})")
+        self.labels = torch.tensor([label_ids[row[-1]] for row in rows])
 
     def contents(self) -> Iterable[Tensor]:
         return self.tokens.values, self.tokens.lengths, self.labels
@@ -149,9 +155,9 @@ def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], limit: int) ->
     if len(sides) == 1:
         return tokenizer.with_special_tokens(sides[0][: limit - 2])
     a, b = sides
-    spare = limit - 3
-    keep = min(len(b), max(spare // 2, spare - len(a)))  # of b
-    return tokenizer.with_special_tokens(a[: spare - keep], b[:keep])
+    capacity = limit - 3
+    b_length = min(len(b), max(capacity // 2, capacity - len(a)))  # of b
+    return tokenizer.with_special_tokens(a[: capacity - b_length], b[:b_length])
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -170,25 +176,25 @@ def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
     return fill_missing_splits(found, corpus, fold)
 
 
-def fill_missing_splits(found: dict[str, list[T]], where: str, fold: int) -> dict[str, list[T]]:
+def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int) -> dict[str, list[T]]:
     """Cut missing splits out of the training split: a tenth each, by the fold."""
-    whole = found.pop("all", None)
-    if whole is not None:
-        found["train"] = whole
+    unsplit = found.pop("all", None)
+    if unsplit is not None:
+        found["train"] = unsplit
     if "train" not in found:
-        raise BadInput(f"{where} has no training split; expected one file, or one called train and one called val")
+        raise BadInput(f"{source} has no training split; expected one file, or one called train and one called val")
     if not 0 <= fold < NUM_FOLDS:
         raise BadInput(f"data.fold must be 0 to {NUM_FOLDS - 1}, got {fold}")
-    missing = [part for part in ("val", "test") if part not in found and (part == "val" or whole is not None)]
+    missing = [part for part in ("val", "test") if part not in found and (part == "val" or unsplit is not None)]
     rows = found["train"]
     order = Shuffle(len(rows), 0)(np.arange(len(rows)))
     tenth = np.arange(len(rows)) * NUM_FOLDS // max(len(rows), 1)
     held_out = [(fold + n) % NUM_FOLDS for n in range(len(missing))]
-    for part, one in zip(missing, held_out, strict=True):
-        found[part] = [rows[i] for i in np.sort(order[tenth == one])]
+    for part, part_tenth in zip(missing, held_out, strict=True):
+        found[part] = [rows[i] for i in np.sort(order[tenth == part_tenth])]
         if not found[part]:
             raise BadInput(
-                f"{where} has {len(rows)} rows, too few to cut splits out of them; give files for val and test"
+                f"{source} has {len(rows)} rows, too few to cut splits out of them; add files for val and test"
             )
     if missing:
         found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held_out)])]
@@ -215,9 +221,8 @@ def _read_languages() -> dict[str, list[Row]]:
             for name, language in names.items()
             for sentence in tatoeba_sentences(folder, part, language)
         ]
-        found[part] = [
-            rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))
-        ]  # so that the first rows have all languages
+        # shuffled, so that the first rows have all languages
+        found[part] = [rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))]
     return found
 
 
@@ -226,28 +231,33 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
     if file_path.is_file():
         return {"all": _read_table(file_path, columns)}
     folder = data_dir.find_dataset(path)
-    named = sorted(folder.iterdir())
-    files = [file for file in named if _has_suffix(file, ".tsv")] or [
-        file for file in named if _has_suffix(file, ".csv")
+    entries = sorted(folder.iterdir())
+    files = [file for file in entries if _has_suffix(file, ".tsv")] or [
+        file for file in entries if _has_suffix(file, ".csv")
     ]
     parts = {
-        SPLIT_ALIASES[word]: _read_table(file, columns)
+        SPLIT_ALIASES[name]: _read_table(file, columns)
         for file in files
-        for word in file.name.split(".")
-        if word in SPLIT_ALIASES
+        for name in file.name.split(".")
+        if name in SPLIT_ALIASES
     }
     if parts:
         return parts
     if len(files) == 1:
         return {"all": _read_table(files[0], columns)}
     texts = [
-        (file, kind.name) for kind in sorted(folder.iterdir()) if kind.is_dir() for file in sorted(kind.glob("*.txt"))
+        (file, label_folder.name)
+        for label_folder in sorted(folder.iterdir())
+        if label_folder.is_dir()
+        for file in sorted(label_folder.glob("*.txt"))
     ]
     if not texts:
         raise BadInput(
             f"{folder} has no labelled texts; expected train.tsv and val.tsv (or .csv), or a folder of .txt per label"
         )
-    return {"all": [(" ".join(line.strip() for line in read_lines(file)), kind) for file, kind in texts]}
+    return {
+        "all": [(" ".join(line.strip() for line in read_lines(file)), label_folder) for file, label_folder in texts]
+    }
 
 
 def _read_table(file: Path, columns: str) -> list[Row]:
@@ -283,10 +293,10 @@ def _csv_rows(file: Path, names: Iterable[str]) -> Iterator[tuple[int, dict[str,
     try:
         heads = [name.removeprefix("\ufeff").strip().lower() for name in next(rows, [])]  # byte order mark
         for name in names:
-            if (many := heads.count(name)) != 1:
-                there = ", ".join(f"'{head}'" for head in heads) or "nothing"
-                problem = f"{many} columns are" if many else "no column is"
-                raise BadInput(f"{file}: {problem} called '{name}' in its first row, which has {there}")
+            if (count := heads.count(name)) != 1:
+                found_names = ", ".join(f"'{head}'" for head in heads) or "nothing"
+                problem = f"{count} columns are" if count else "no column is"
+                raise BadInput(f"{file}: {problem} called '{name}' in its first row, which has {found_names}")
         for cells in rows:
             if not cells:  # a blank line
                 continue

@@ -92,41 +92,41 @@ class NextSentenceSplit(DatasetSplit[MaskedBatch]):
         corpora: Sequence[Sequence[Document]],
         follow: Sequence[bool],
         length: int,
-        rows: int,
+        batch_size: int,
         capacity: int,
     ) -> None:
-        self.tokenizer, self.max_length, self.batch_size, self.capacity = tokenizer, length, rows, capacity
-        if rows < 1:
-            raise BadInput(f"data.batch_size must be 1 or more, got {rows}")
+        self.tokenizer, self.max_length, self.batch_size, self.capacity = tokenizer, length, batch_size, capacity
+        if batch_size < 1:
+            raise BadInput(f"data.batch_size must be 1 or more, got {batch_size}")
         if tokenizer.mask is None:
             raise BadInput(f"this tokenizer ({tokenizer.kind}) has no [MASK]; use one of kind 'bert'")
         self.mask = tokenizer.mask
-        numbers: list[np.ndarray] = []
+        pieces: list[np.ndarray] = []
         ends: list[int] = []  # ends of sentences, in tokens
         documents: list[int] = []  # document of each sentence; a corpus of independent sentences is one document
         names: list[int] = []  # corpus of each sentence
         document = total = 0
-        for name, (found, ordered) in enumerate(zip(corpora, follow, strict=True)):
-            for at in range(0, len(found), ENCODE_SENTENCES):
-                some = found[at : at + ENCODE_SENTENCES]
-                encoded = iter(_encode_sentences(tokenizer, [s for each in some for s in each]))
-                for each in some:
-                    for ids in (next(encoded) for _ in each):
+        for name, (sentences_by_document, ordered) in enumerate(zip(corpora, follow, strict=True)):
+            for start in range(0, len(sentences_by_document), ENCODE_SENTENCES):
+                chunk = sentences_by_document[start : start + ENCODE_SENTENCES]
+                encoded = iter(
+                    _encode_sentences(tokenizer, [s for document_sentences in chunk for s in document_sentences])
+                )
+                for document_sentences in chunk:
+                    for ids in (next(encoded) for _ in document_sentences):
                         for cut in range(0, len(ids), capacity):  # split sentences that are longer than a row
-                            numbers.append(np.array(ids[cut : cut + capacity], np.int32))
-                            total += len(numbers[-1])
+                            pieces.append(np.array(ids[cut : cut + capacity], np.int32))
+                            total += len(pieces[-1])
                             ends.append(total)
                             documents.append(document)
                             names.append(name)
                     document += ordered
             document += not ordered
-        if not numbers:
-            raise BadInput("there is nothing to make batches of: the corpora have no sentence")
-        self.tokens = np.concatenate(numbers)
+        if not pieces:
+            raise BadInput("the corpora have no sentence, so there are no batches")
+        self.tokens = np.concatenate(pieces)
         self.starts = np.array([0, *ends])  # sentence s is tokens[starts[s] : starts[s + 1]]
-        self.begin, self.end = _run_bounds(
-            np.array(documents)
-        )  # first and last + 1 sentence of each sentence's document
+        self.begin, self.end = _run_bounds(np.array(documents))  # first and last + 1 sentence of the document
         self.first, self.last = _run_bounds(np.array(names))  # the same for its corpus
         self.ordered = np.array(follow)[np.array(names)]
 
@@ -155,10 +155,10 @@ class NextSentenceSplit(DatasetSplit[MaskedBatch]):
         capacity = np.where(bits_to_unit(chance) < SHORT_FRACTION, shorter, self.capacity)
         after = np.searchsorted(self.starts, self.starts[:-1] + capacity, "right") - 1
         after = np.clip(after, np.arange(1, len(self) + 1), self.end)
-        found, at, ahead = [], 0, after.tolist()
-        while at < len(self):
-            found.append((at, ahead[at], key))
-            at = ahead[at]
+        found, sentence, next_sentence = [], 0, after.tolist()
+        while sentence < len(self):
+            found.append((sentence, next_sentence[sentence], key))
+            sentence = next_sentence[sentence]
         return torch.tensor(found)
 
     def order(self, seed: int, epoch: int) -> _Epoch:
@@ -167,13 +167,13 @@ class NextSentenceSplit(DatasetSplit[MaskedBatch]):
     def count(self, batch: MaskedBatch) -> int:
         return count_masked(batch)
 
-    def eval_batches(self, rows: int, most: int | None = None) -> Iterator[MaskedBatch]:
-        """Yield every sentence once, in order, with fixed masks; with `most`, only that many rows, spread evenly."""
+    def eval_batches(self, rows: int, max_rows: int | None = None) -> Iterator[MaskedBatch]:
+        """Yield every sentence once, in order, with fixed masks; with `max_rows`, only so many rows, spread evenly."""
         found = self.sentence_spans(0)
-        if most is not None and most < len(found):
-            found = found[torch.arange(most) * len(found) // most]
-        for at in range(0, len(found), rows):
-            yield self.collate(found[at : at + rows])
+        if max_rows is not None and max_rows < len(found):
+            found = found[torch.arange(max_rows) * len(found) // max_rows]
+        for start in range(0, len(found), rows):
+            yield self.collate(found[start : start + rows])
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -183,22 +183,24 @@ class NextSentenceSplit(DatasetSplit[MaskedBatch]):
         keys = keyed_random_bits(key, begin)
         (a, a_end), (b, b_end), follows = self.pairs(begin, end, keys)
         tokens, segments, lengths = self.joined(a, a_end, b, b_end)
-        seen, at, targets = mask_tokens(tokens, keys, self.special, self.mask)
-        return MaskedBatch(*map(torch.from_numpy, (seen, segments, lengths, at, targets, follows)))
+        masked, positions, targets = mask_tokens(tokens, keys, self.special, self.mask)
+        return MaskedBatch(*map(torch.from_numpy, (masked, segments, lengths, positions, targets, follows)))
 
     def pairs(
         self, begin: np.ndarray, end: np.ndarray, keys: np.ndarray
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], np.ndarray]:
         """Return where in the tokens a and b begin and end, and the next-sentence label (IGNORE_INDEX without b)."""
         bits = [keyed_random_bits(keys, np.array(n)) for n in (-1, -2, -3)]
-        own = self.end[begin] - self.begin[begin]  # sentences of this document, and of the rest of its corpus
-        others = self.last[begin] - self.first[begin] - own
-        split = self.ordered[begin] & (end - begin > 1) & (others > 0)
+        num_own = self.end[begin] - self.begin[begin]  # sentences of this document, and of the rest of its corpus
+        num_others = self.last[begin] - self.first[begin] - num_own
+        split = self.ordered[begin] & (end - begin > 1) & (num_others > 0)
         middle = np.where(split, begin + 1 + bits_to_range(bits[0], end - begin - 1), end)
         is_random = split & (bits_to_unit(bits[1]) < 0.5)
-        other = self.first[begin] + bits_to_range(bits[2], others)
-        other = np.where(other >= self.begin[begin], other + own, other)  # skip the own document
-        b = np.where(is_random, np.minimum(other, len(self) - 1), middle)
+        random_sentence = self.first[begin] + bits_to_range(bits[2], num_others)
+        random_sentence = np.where(
+            random_sentence >= self.begin[begin], random_sentence + num_own, random_sentence
+        )  # skip the own document
+        b = np.where(is_random, np.minimum(random_sentence, len(self) - 1), middle)
         a_start, a_end = self.starts[begin], self.starts[middle]
         capacity = self.capacity - (a_end - a_start)
         fits = np.searchsorted(self.starts, self.starts[b] + capacity, "right") - 1  # whole sentences, at least one
@@ -212,13 +214,13 @@ class NextSentenceSplit(DatasetSplit[MaskedBatch]):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return [CLS] a [SEP] b [SEP], or [CLS] a [SEP] if b is empty: tokens and segments B N, lengths B."""
         index = np.arange(self.max_length)
-        many, more = (a_end - a)[:, None], (b_end - b)[:, None]
-        second = index - many - 2  # position in b
-        length = np.where(more > 0, many + more + 3, many + 2)
-        place = np.where(second >= 0, b[:, None] + second, a[:, None] + index - 1)
-        found = self.tokens[np.clip(place, 0, len(self.tokens) - 1)].astype(np.int64)
+        a_length, b_length = (a_end - a)[:, None], (b_end - b)[:, None]
+        second = index - a_length - 2  # position in b
+        length = np.where(b_length > 0, a_length + b_length + 3, a_length + 2)
+        source_index = np.where(second >= 0, b[:, None] + second, a[:, None] + index - 1)
+        found = self.tokens[np.clip(source_index, 0, len(self.tokens) - 1)].astype(np.int64)
         found[:, 0] = self.tokenizer.bos
-        found = np.where((index == many + 1) | (index == length - 1), self.tokenizer.eos, found)
+        found = np.where((index == a_length + 1) | (index == length - 1), self.tokenizer.eos, found)
         found = np.where(index >= length, self.tokenizer.pad, found)
         return found, ((second >= 0) & (index < length)).astype(np.int64), length[:, 0]
 
@@ -245,11 +247,11 @@ def count_masked(batch: MaskedBatch) -> int:
 def _encode_sentences(tokenizer: Tokenizer, sentences: Sequence[str]) -> list[list[int]]:
     """Encode sentences; the corpus's own unknown words become the unknown token."""
     parts = [s.split(UNKNOWN_WORD) for s in sentences]
-    encoded = iter(tokenizer.encode([part for some in parts for part in some]))
+    encoded = iter(tokenizer.encode([part for sentence_parts in parts for part in sentence_parts]))
     found = []
-    for some in parts:
+    for sentence_parts in parts:
         ids = list(next(encoded))
-        for _ in some[1:]:
+        for _ in sentence_parts[1:]:
             ids += [tokenizer.unk, *next(encoded)]
         found.append(ids)
     return found
@@ -259,5 +261,5 @@ def _run_bounds(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return for each position the begin and end of its run of equal labels."""
     cuts = np.flatnonzero(np.diff(labels)) + 1
     begins, ends = np.array([0, *cuts]), np.array([*cuts, len(labels)])
-    many = ends - begins
-    return np.repeat(begins, many), np.repeat(ends, many)
+    sizes = ends - begins
+    return np.repeat(begins, sizes), np.repeat(ends, sizes)

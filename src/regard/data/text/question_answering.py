@@ -103,23 +103,23 @@ class QuestionAnswering(Dataset):
 class QASplit(TokenizedSplit[QABatch]):
     """One split as token ids: for each question the window of its text that contains the answer."""
 
-    def __init__(self, tokenizer: Tokenizer, questions: Sequence[Question], length: int, many: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, questions: Sequence[Question], length: int, batch_size: int) -> None:
         if not questions:
             raise BadInput("there is no question to answer")
-        self.tokenizer, self.max_length, self.batch_size, self.questions = tokenizer, length, many, questions
+        self.tokenizer, self.max_length, self.batch_size, self.questions = tokenizer, length, batch_size, questions
         found = encode_windows(tokenizer, [(q.question, q.context) for q in questions], length)
-        chosen_rows = [_window_with_answer(windows_of, q) for windows_of, q in zip(found, questions, strict=True)]
+        chosen_rows = [_window_with_answer(windows, q) for windows, q in zip(found, questions, strict=True)]
         self.tokens = RaggedTensor.from_rows([window.tokens for window, *_ in chosen_rows])
         self.segments = RaggedTensor.from_rows([window.segments for window, *_ in chosen_rows])
-        self.places = torch.tensor([places for _, *places in chosen_rows])
+        self.positions = torch.tensor([positions for _, *positions in chosen_rows])
 
     def contents(self) -> Iterable[Tensor]:
-        return self.tokens.values, self.tokens.lengths, self.places
+        return self.tokens.values, self.tokens.lengths, self.positions
 
     def collate(self, rows: Int[Tensor, " B"]) -> QABatch:
         tokens, lengths = self.tokens.pad(rows, self.tokenizer.pad, 8)
         segments = self.segments.pad(rows, 0, 8)[0]
-        return QABatch(tokens[:, : self.max_length], segments[:, : self.max_length], lengths, *self.places[rows].T)
+        return QABatch(tokens[:, : self.max_length], segments[:, : self.max_length], lengths, *self.positions[rows].T)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -138,14 +138,14 @@ class ContextWindow:
 def encode_windows(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], length: int) -> list[list[ContextWindow]]:
     """Encode questions and texts as rows; a text longer than a row gives several, overlapping by half."""
     questions = tokenizer.encode([question for question, _ in pairs])
-    cut = [list(_WORD.finditer(context)) for _, context in pairs]
-    pieces = encode_words(tokenizer, (match.group() for words in cut for match in words))
+    matches = [list(_WORD.finditer(context)) for _, context in pairs]
+    pieces = encode_words(tokenizer, (match.group() for context_matches in matches for match in context_matches))
     found = []
-    for (_, context), question, words in zip(pairs, questions, cut, strict=True):
+    for (_, context), question, context_matches in zip(pairs, questions, matches, strict=True):
         question = question[: length // 2]
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
-        for match in words:
+        for match in context_matches:
             ids += pieces[match.group()]
             spans += [match.span()] * (len(ids) - len(spans))
         if not ids:
@@ -159,11 +159,11 @@ def encode_windows(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], lengt
         found.append(
             [
                 ContextWindow(
-                    *tokenizer.with_special_tokens(question, ids[at : at + capacity]),
+                    *tokenizer.with_special_tokens(question, ids[start : start + capacity]),
                     len(question) + 2,
-                    spans[at : at + capacity],
+                    spans[start : start + capacity],
                 )
-                for at in starts
+                for start in starts
             ]
         )
     return found
@@ -172,10 +172,14 @@ def encode_windows(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], lengt
 def _window_with_answer(found: Sequence[ContextWindow], question: Question) -> tuple[ContextWindow, int, int]:
     """Return the first window that contains the answer, and the positions of the answer's first and last token."""
     for window in found:
-        inside = [n for n, (a, b) in enumerate(window.spans) if a < question.end and b > question.begin]
-        covers = inside and window.spans[inside[0]][0] <= question.begin and window.spans[inside[-1]][1] >= question.end
+        answer_tokens = [n for n, (a, b) in enumerate(window.spans) if a < question.end and b > question.begin]
+        covers = (
+            answer_tokens
+            and window.spans[answer_tokens[0]][0] <= question.begin
+            and window.spans[answer_tokens[-1]][1] >= question.end
+        )
         if covers:
-            return window, window.first + inside[0], window.first + inside[-1]
+            return window, window.first + answer_tokens[0], window.first + answer_tokens[-1]
     raise BadInput(f"the answer {question.answers[0]!r} is longer than a row; raise data.max_length")
 
 
@@ -213,17 +217,17 @@ def parse_babi(content: str) -> list[Question]:
         number, _, rest = line.partition(" ")
         if number == "1":
             story = {}
-        question, *about = rest.split("\t")
-        if not about:
+        question, *cells = rest.split("\t")
+        if not cells:
             story[int(number)] = rest.strip()
             continue
-        answer = about[0]
+        answer = cells[0]
         begin, context = -1, ""
-        support = {int(n) for n in about[1].split()} if len(about) > 1 else set()
+        support = {int(n) for n in cells[1].split()} if len(cells) > 1 else set()
         for n, sentence in story.items():
-            here = re.search(rf"\b{re.escape(answer)}\b", sentence)
-            if here and n in support:
-                begin = len(context) + here.start()
+            match = re.search(rf"\b{re.escape(answer)}\b", sentence)
+            if match and n in support:
+                begin = len(context) + match.start()
             context += f"{sentence} "
         if begin < 0:
             raise BadInput(
@@ -234,13 +238,13 @@ def parse_babi(content: str) -> list[Question]:
 
 
 def _read_user_data(path: str) -> dict[str, list[Question]]:
-    pairs = Path(path).expanduser()
-    if pairs.is_file():
-        return {"all": _read(pairs)}
+    file = Path(path).expanduser()
+    if file.is_file():
+        return {"all": _read(file)}
     folder = data_dir.find_dataset(path)
     files = [f for f in sorted(folder.iterdir()) if f.name.removesuffix(".gz").endswith((".jsonl", ".tsv"))]
     return {
-        SPLIT_ALIASES[word]: _read(file) for file in files for word in file.name.split(".") if word in SPLIT_ALIASES
+        SPLIT_ALIASES[name]: _read(file) for file in files for name in file.name.split(".") if name in SPLIT_ALIASES
     }
 
 

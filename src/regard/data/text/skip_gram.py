@@ -13,7 +13,7 @@ Walker: An Efficient Method for Generating Discrete Random Variables (alias tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,8 +22,8 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.data.base import TensorBatch
-from regard.data.batching import BatchStream, mix_seed
+from regard.data.base import DatasetSplit, TensorBatch
+from regard.data.batching import mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import random_bits
 
@@ -39,7 +39,7 @@ class ContextWindowBatch(TensorBatch):
     negatives: Int[Tensor, "B K"]
 
 
-class ContextWindows:
+class ContextWindows(DatasetSplit[ContextWindowBatch]):
     """The windows of a text of token ids. Words with a count of 0 are skipped, as if they were not there."""
 
     def __init__(
@@ -52,58 +52,66 @@ class ContextWindows:
         negatives: int = 5,
         sample: float = 1e-3,
         power: float = 0.75,
-        seed: int = 0,
     ) -> None:
         if min(batch_size, window, negatives) < 1:
             raise BadInput(f"window={window}, negatives={negatives} and batch_size={batch_size} must be 1 or more")
         words = text.values.numpy()
-        owner = np.repeat(np.arange(len(text), dtype=np.int32), text.lengths.numpy())
-        real = counts[words] > 0
-        self.words, self.owner = words[real], owner[real]
+        sentence = np.repeat(np.arange(len(text), dtype=np.int32), text.lengths.numpy())
+        is_known = counts[words] > 0
+        self.words, self.sentence = words[is_known], sentence[is_known]
         if len(self.words) < 2:
             raise BadInput("the text has fewer than two known words")
         self.keep = keep_probability(counts, sample)
-        self.draw = AliasTable(np.where(counts > 0, counts.astype(np.float64) ** power, 0.0))
-        self.size, self.window, self.negatives, self.seed = batch_size, window, negatives, seed
-        self._epoch = lru_cache(maxsize=2)(self._subsample)
+        self.sample_negatives = AliasTable(np.where(counts > 0, counts.astype(np.float64) ** power, 0.0))
+        self.batch_size, self.window, self.negatives = batch_size, window, negatives
+        self.subsampled = lru_cache(maxsize=2)(self._subsample)
 
-    @property
-    def tokens(self) -> int:
-        """The number of known words, before subsampling."""
+    def __len__(self) -> int:
+        """Return the number of known words, before subsampling."""
         return len(self.words)
 
-    def stream(self) -> BatchStream[ContextWindowBatch]:
-        return BatchStream(lambda epoch: _Order(self, epoch), self.collate, lambda batch: len(batch.words))
+    def contents(self) -> Iterable[np.ndarray]:
+        return self.words, self.sentence
 
-    def eval_batches(self, most: int | None = None) -> Iterator[ContextWindowBatch]:
-        """Yield the windows of the first epoch in order, at most `most` of them spread evenly."""
-        count = len(self._epoch(0).words)
-        rows = np.arange(count) if most is None or most >= count else np.arange(most) * count // most
-        for at in range(0, len(rows), self.size):
-            yield self.collate(torch.from_numpy(rows[at : at + self.size]))
+    def order(self, seed: int, epoch: int) -> _EpochBatches:
+        count = len(self.subsampled(seed, epoch).words)
+        generator = torch.Generator().manual_seed(mix_seed(seed, epoch))
+        return _EpochBatches(torch.randperm(count, generator=generator) + epoch * len(self), self.batch_size)
 
-    def collate(self, rows: Int[Tensor, " B"]) -> ContextWindowBatch:
-        """Return the windows of rows: epoch · tokens + position in the subsampled text of this epoch."""
-        epoch, places = int(rows[0]) // self.tokens, rows.numpy() % self.tokens
-        text, key = self._epoch(epoch), mix_seed(self.seed, epoch)
-        reach = 1 + random_bits(key + 1, places) % np.uint64(self.window)
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> ContextWindowBatch:
+        return self.collate(rows, seed)
+
+    def eval_batches(self, max_rows: int | None = None) -> Iterator[ContextWindowBatch]:
+        """Yield the windows of the first epoch in order, or `max_rows` of them spread evenly."""
+        count = len(self.subsampled(0, 0).words)
+        rows = torch.arange(count)
+        if max_rows is not None and max_rows < count:
+            rows = torch.arange(max_rows) * count // max_rows
+        for numbers in rows.split(self.batch_size):
+            yield self.collate(numbers)
+
+    def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> ContextWindowBatch:
+        """Return the windows of rows: epoch · words + position in the subsampled text of this epoch."""
+        epoch, positions = int(rows[0]) // len(self), rows.numpy() % len(self)
+        text, key = self.subsampled(seed, epoch), mix_seed(seed, epoch)
+        reach = 1 + random_bits(key + 1, positions) % np.uint64(self.window)
         offsets = np.concatenate([np.arange(-self.window, 0), np.arange(1, self.window + 1)])
-        at = places[:, None] + offsets
-        np.clip(at, 0, len(text.words) - 1, out=at)
-        is_context = text.owner[at] == text.owner[places][:, None]
+        index = positions[:, None] + offsets
+        np.clip(index, 0, len(text.words) - 1, out=index)
+        is_context = text.sentence[index] == text.sentence[positions][:, None]
         is_context &= np.abs(offsets) <= reach[:, None].astype(np.int64)
-        is_context &= at == places[:, None] + offsets  # beyond either end of the text
-        contexts = np.where(is_context, text.words[at], NO_WORD)
-        each = places[:, None] * self.negatives + np.arange(self.negatives)
-        found = text.words[places], contexts, self.draw(random_bits(key + 2, each))
-        return ContextWindowBatch(*(torch.from_numpy(x.astype(np.int64)) for x in found))
+        is_context &= index == positions[:, None] + offsets  # beyond either end of the text
+        contexts = np.where(is_context, text.words[index], NO_WORD)
+        counters = positions[:, None] * self.negatives + np.arange(self.negatives)
+        arrays = text.words[positions], contexts, self.sample_negatives(random_bits(key + 2, counters))
+        return ContextWindowBatch(*(torch.from_numpy(x.astype(np.int64)) for x in arrays))
 
-    def _subsample(self, epoch: int) -> _SubsampledText:
-        chance = random_bits(mix_seed(self.seed, epoch), np.arange(self.tokens)) >> np.uint64(11)
-        stays = chance * 2.0**-53 < self.keep[self.words]
-        if stays.sum() < 2:
-            stays[:] = True
-        return _SubsampledText(self.words[stays], self.owner[stays])
+    def _subsample(self, seed: int, epoch: int) -> _SubsampledText:
+        chance = random_bits(mix_seed(seed, epoch), np.arange(len(self))) >> np.uint64(11)
+        is_kept = chance * 2.0**-53 < self.keep[self.words]
+        if is_kept.sum() < 2:
+            is_kept[:] = True
+        return _SubsampledText(self.words[is_kept], self.sentence[is_kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,23 +119,20 @@ class _SubsampledText:
     """The words kept in an epoch, and the sentence of each."""
 
     words: np.ndarray
-    owner: np.ndarray
+    sentence: np.ndarray
 
 
-class _Order:
-    """Batches of an epoch: its words, shuffled."""
+class _EpochBatches:
+    """Row numbers in batches; the last one may be smaller."""
 
-    def __init__(self, windows: ContextWindows, epoch: int) -> None:
-        count = len(windows._epoch(epoch).words)
-        generator = torch.Generator().manual_seed(mix_seed(windows.seed, epoch))
-        self.places = torch.randperm(count, generator=generator) + epoch * windows.tokens
-        self.size = windows.size
+    def __init__(self, rows: Int[Tensor, " rows"], batch_size: int) -> None:
+        self.rows, self.batch_size = rows, batch_size
 
     def __len__(self) -> int:
-        return -(-len(self.places) // self.size)
+        return -(-len(self.rows) // self.batch_size)
 
     def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        return self.places[i * self.size : (i + 1) * self.size]
+        return self.rows[i * self.batch_size : (i + 1) * self.batch_size]
 
 
 class AliasTable:

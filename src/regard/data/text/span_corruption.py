@@ -30,8 +30,8 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
-from regard.data.base import Dataset
-from regard.data.batching import BatchOrder, BatchStream, mix_seed
+from regard.data.base import Dataset, DatasetSplit
+from regard.data.batching import OffsetBatches, mix_seed
 from regard.data.ragged import round_up
 from regard.data.shards.token_shards import TokenShards, TokenWindows, find_shards
 from regard.data.shuffle import GOLDEN_GAMMA, splitmix64
@@ -114,7 +114,7 @@ class SpanCorruption(Dataset):
         )
 
 
-class SpanCorruptionSplit:
+class SpanCorruptionSplit(DatasetSplit[PairBatch]):
     """One split, as rows of which spans are removed."""
 
     name, metric = "spans", ""
@@ -125,41 +125,39 @@ class SpanCorruptionSplit:
         self.settings, self.windows, self.tokenizer = settings, windows, tokenizer
         self.length = windows.context_length
         self.removed, self.spans = noise_counts(self.length, settings.noise_density, settings.mean_span_length)
-        self.marks = np.array(sentinel_ids(tokenizer)[: self.spans])
-        if len(self.marks) < self.spans:
+        self.sentinels = np.array(sentinel_ids(tokenizer)[: self.spans])
+        if len(self.sentinels) < self.spans:
             raise BadInput(
-                f"a row of {self.length} tokens has {self.spans} spans, but the vocabulary has only {len(self.marks)} "
-                f"sentinels: raise data.sentinels or lower data.context_length"
+                f"a row of {self.length} tokens has {self.spans} spans, but the vocabulary has only "
+                f"{len(self.sentinels)} sentinels: raise data.sentinels or lower data.context_length"
             )
 
     def __len__(self) -> int:
         return len(self.windows)
 
-    def stream(self, seed: int) -> BatchStream[PairBatch]:
-        plain = self.windows.stream(seed)
-        return BatchStream(
-            lambda epoch: _EpochOrder(plain.order(epoch), epoch),
-            lambda rows: self.collate(rows, seed),
-            count_target_tokens,
-        )
+    def order(self, seed: int, epoch: int) -> OffsetBatches:
+        return OffsetBatches(self.windows.order(seed, epoch), epoch * EPOCH_STRIDE)
+
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> PairBatch:
+        return self.collate(rows, seed)
+
+    def count(self, batch: PairBatch) -> int:
+        return count_target_tokens(batch)
 
     def eval_batches(self, tokens: int) -> Iterator[PairBatch]:
-        """Yield every whole row once, always with the same spans."""
+        """Yield every full row once, always with the same spans, about `tokens` tokens per batch."""
         starts = torch.arange(len(self.windows)) * self.length
-        some = max(1, tokens // self.length)
-        for at in range(0, len(starts), some):
-            yield self.collate(starts[at : at + some], 0)
+        for rows in starts.split(max(1, tokens // self.length)):
+            yield self.collate(rows)
 
-    def collate(self, rows: Int[Tensor, " B"], seed: int) -> PairBatch:
+    def collate(self, rows: Int[Tensor, " B"], seed: int = 0) -> PairBatch:
         """Return the windows of these numbers, with spans removed."""
         text, starts = self.tokenizer, rows % EPOCH_STRIDE
-        whole = np.stack([self.windows.window(start, start + self.length) for start in starts.tolist()]).astype(
-            np.int64
-        )
-        if int(whole.max()) >= text.size:
+        tokens = np.stack([self.windows.window(start, start + self.length) for start in starts.tolist()])
+        if int(tokens.max()) >= text.size:
             self.windows._raise_bad_token(starts)
-        out = random_spans(self.length, self.removed, self.spans, [mix_seed(seed, row) for row in rows.tolist()])
-        sources, targets = corrupt_spans(whole, out, self.marks)
+        noise = random_spans(self.length, self.removed, self.spans, [mix_seed(seed, row) for row in rows.tolist()])
+        sources, targets = corrupt_spans(tokens.astype(np.int64), noise, self.sentinels)
         sources = np.pad(sources, ((0, 0), (0, 1)), constant_values=text.eos)
         targets = np.pad(targets, ((0, 0), (1, 1)), constant_values=((0, 0), (text.bos, text.eos)))
         aligned = round_up(targets.shape[1] - 1, PAD_TO_MULTIPLE_OF) + 1  # the decoder reads all but the last
@@ -178,27 +176,14 @@ class SpanCorruptionSplit:
         )
 
 
-class _EpochOrder:
-    """Batches of an epoch, with the epoch encoded in the window numbers."""
-
-    def __init__(self, order: BatchOrder, epoch: int) -> None:
-        self.order, self.epoch = order, epoch
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __getitem__(self, i: int) -> Int[Tensor, " B"]:
-        return self.order[i] + self.epoch * EPOCH_STRIDE
-
-
 # -- corruption --------------------------------------------------------------------------------------------------------
 
 
 def noise_counts(length: int, noise: float, mean: float) -> tuple[int, int]:
     """Return how many of `length` tokens are removed and in how many spans: at least one of each, and not all."""
     removed = min(max(round(length * noise), 1), length - 1)
-    many = min(max(round(removed / mean), 1), removed, length - removed)
-    return removed, many
+    num_spans = min(max(round(removed / mean), 1), removed, length - removed)
+    return removed, num_spans
 
 
 def input_length(context_length: int, noise: float, mean: float) -> int:
@@ -210,8 +195,8 @@ def input_length(context_length: int, noise: float, mean: float) -> int:
         )
 
     def source(length: int) -> int:
-        removed, many = noise_counts(length, noise, mean)
-        return length - removed + many + 1
+        removed, num_spans = noise_counts(length, noise, mean)
+        return length - removed + num_spans + 1
 
     length = 2
     while source(length + 1) <= context_length:
@@ -219,47 +204,52 @@ def input_length(context_length: int, noise: float, mean: float) -> int:
     return length
 
 
-def random_spans(length: int, removed: int, many: int, keys: Sequence[int]) -> np.ndarray:
-    """Return which tokens of each row are removed, B L: `many` spans of `taken` tokens in all, none at the start."""
+def random_spans(length: int, removed: int, num_spans: int, keys: Sequence[int]) -> np.ndarray:
+    """Return which tokens of each row are removed, B L: `removed` tokens in `num_spans` spans, none at the start."""
     seeds = np.array(keys, np.uint64)
-    out, kept = _random_partition(removed, many, seeds), _random_partition(length - removed, many, ~seeds)
-    sizes = np.stack([kept, out], 2).reshape(-1)
-    return np.repeat(np.tile([False, True], many * len(seeds)), sizes).reshape(len(seeds), length)
+    noise, kept_lengths = (
+        _random_partition(removed, num_spans, seeds),
+        _random_partition(length - removed, num_spans, ~seeds),
+    )
+    sizes = np.stack([kept_lengths, noise], 2).reshape(-1)
+    return np.repeat(np.tile([False, True], num_spans * len(seeds)), sizes).reshape(len(seeds), length)
 
 
 def corrupt_spans(
-    tokens: np.ndarray, out: np.ndarray, marks: Sequence[int] | np.ndarray
+    tokens: np.ndarray, noise: np.ndarray, sentinels: Sequence[int] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each row with a sentinel for each removed span; and the spans, each after its sentinel.
 
     Rows with equally many removed tokens and spans have equal lengths.
     """
     rows = len(tokens)
-    first = out & ~np.pad(out[:, :-1], ((0, 0), (1, 0)))
-    own = np.asarray(marks)[np.maximum(np.cumsum(first, 1) - 1, 0)]  # the sentinel of each token's span
-    source = np.where(first, own, tokens)[first | ~out].reshape(rows, -1)
-    both = np.stack([own, tokens], 2)[np.stack([first, out], 2)]  # a sentinel at each span's start, and its tokens
-    return source, both.reshape(rows, -1)
+    first = noise & ~np.pad(noise[:, :-1], ((0, 0), (1, 0)))
+    sentinel_of = np.asarray(sentinels)[np.maximum(np.cumsum(first, 1) - 1, 0)]  # the sentinel of each token's span
+    source = np.where(first, sentinel_of, tokens)[first | ~noise].reshape(rows, -1)
+    target = np.stack([sentinel_of, tokens], 2)[
+        np.stack([first, noise], 2)
+    ]  # a sentinel at each span's start, and its tokens
+    return source, target.reshape(rows, -1)
 
 
-def restore_spans(source: Sequence[int], target: Sequence[int], marks: Sequence[int]) -> list[int]:
+def restore_spans(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:
     """Return the text of a source and its target."""
-    sentinels, spans, whole = {int(mark) for mark in marks}, dict[int, list[int]](), list[int]()
+    sentinel_set, spans, text = {int(mark) for mark in sentinels}, dict[int, list[int]](), list[int]()
     for token in map(int, target):
-        if token in sentinels:
+        if token in sentinel_set:
             spans[token], last = [], token
         else:
             spans[last].append(token)
     for token in map(int, source):
-        whole += spans[token] if token in sentinels else [token]
-    return whole
+        text += spans[token] if token in sentinel_set else [token]
+    return text
 
 
-def _random_partition(total: int, many: int, keys: np.ndarray) -> np.ndarray:
-    """Split `total` into `many` positive numbers at random, for each key, B many; all partitions are equally likely."""
+def _random_partition(total: int, parts: int, keys: np.ndarray) -> np.ndarray:
+    """Split `total` into `parts` positive numbers for each key, B parts; all partitions are equally likely."""
     with np.errstate(over="ignore"):  # overflow is intended
-        drawn = splitmix64(keys[:, None] + np.arange(1, total, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA))
-    cuts = np.sort(np.argsort(drawn, axis=1, kind="stable")[:, : many - 1], axis=1) + 1
+        random_numbers = splitmix64(keys[:, None] + np.arange(1, total, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA))
+    cuts = np.sort(np.argsort(random_numbers, axis=1, kind="stable")[:, : parts - 1], axis=1) + 1
     return np.diff(np.pad(cuts, ((0, 0), (1, 1)), constant_values=((0, 0), (0, total))), axis=1)
 
 

@@ -87,22 +87,22 @@ class TaggedSentencesSplit(TokenizedSplit[TagBatch]):
     """One split as token ids. Tags that the training split lacks are ignored by the loss."""
 
     def __init__(
-        self, tokenizer: Tokenizer, sentences: Sequence[Sentence], tags: Sequence[str], length: int, many: int
+        self, tokenizer: Tokenizer, sentences: Sequence[Sentence], tags: Sequence[str], length: int, batch_size: int
     ) -> None:
         if not sentences:
             raise BadInput("there is no sentence to tag")
-        self.tokenizer, self.max_length, self.batch_size, self.sentences = tokenizer, length, many, sentences
+        self.tokenizer, self.max_length, self.batch_size, self.sentences = tokenizer, length, batch_size, sentences
         number = {tag: n for n, tag in enumerate(tags)}
         rows, targets = [], []
-        for (_, true), cut in zip(
+        for (_, sentence_tags), encoded_rows in zip(
             sentences, encode_sentences(tokenizer, [words for words, _ in sentences], length), strict=True
         ):
-            at = 0
-            for row, places in cut:
+            first_word = 0
+            for row, positions in encoded_rows:
                 row_targets = [IGNORE_INDEX] * len(row)
-                for n, place in enumerate(places):
-                    row_targets[place] = number.get(true[at + n], IGNORE_INDEX)
-                at += len(places)
+                for n, position in enumerate(positions):
+                    row_targets[position] = number.get(sentence_tags[first_word + n], IGNORE_INDEX)
+                first_word += len(positions)
                 rows.append(row)
                 targets.append(row_targets)
         self.tokens, self.targets = RaggedTensor.from_rows(rows), RaggedTensor.from_rows(targets)
@@ -128,23 +128,23 @@ def encode_sentences(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], l
     found = []
     for words in sentences:
         row: list[int] = [tokenizer.bos]
-        places: list[int] = []
-        cut: EncodedRows = []
+        positions: list[int] = []
+        full_rows: EncodedRows = []
         for word in words:
             ids = pieces[word][: length - 2]  # a word longer than a row is cut
             if len(row) + len(ids) + 1 > length:
-                cut.append(([*row, tokenizer.eos], places))
-                row, places = [tokenizer.bos], []
-            places.append(len(row))
+                full_rows.append(([*row, tokenizer.eos], positions))
+                row, positions = [tokenizer.bos], []
+            positions.append(len(row))
             row = row + ids
-        found.append([*cut, ([*row, tokenizer.eos], places)])
+        found.append([*full_rows, ([*row, tokenizer.eos], positions)])
     return found
 
 
 def encode_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, list[int]]:
     """Encode each distinct word, as at least one token."""
-    known = sorted(set(words))
-    return {word: ids or [tokenizer.unk] for word, ids in zip(known, tokenizer.encode(known), strict=True)}
+    distinct = sorted(set(words))
+    return {word: ids or [tokenizer.unk] for word, ids in zip(distinct, tokenizer.encode(distinct), strict=True)}
 
 
 @lru_cache(maxsize=4)

@@ -27,7 +27,7 @@ from regard.core.shapes import Int, Tensor
 from regard.core.spec import build_part
 from regard.data import TEXT_TASKS
 from regard.data.base import Dataset, DatasetSplit
-from regard.data.batching import BatchStream, TokenBatches, mix_seed
+from regard.data.batching import TokenBatches, mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.parallel_corpus import EncodedPairs, PairBatch, collate_pairs, count_target_tokens
@@ -86,11 +86,11 @@ class TaskMixture(Dataset):
         from regard.tokens.sentinels import add_sentinels
         from regard.tokens.tokenizer import Tokenizer
 
-        words: list[str] = []
+        texts: list[str] = []
         for task in self.parts():
             examples = read_examples(task, "train", self.limit)
-            words += [task.prefix + e.source for e in examples] + [e.target for e in examples]
-        text = Tokenizer.train(words, kind=self.tokenizer, size=self.vocab_size)
+            texts += [task.prefix + e.source for e in examples] + [e.target for e in examples]
+        text = Tokenizer.train(texts, kind=self.tokenizer, size=self.vocab_size)
         return add_sentinels(text, self.sentinels) if self.sentinels else text
 
     def load(self, split: str, tokenizer: Tokenizer) -> TaskMixtureSplit:
@@ -110,13 +110,13 @@ class TaskSplit(EncodedPairs):
         self.name, self.metric = task.name, task.metric
         sources = tokenizer.encode([task.prefix + e.source for e in examples])
         capacity, target_capacity = settings.max_length - 1, settings.max_target_length - 2
-        over = [n for n, ids in enumerate(sources) if len(ids) > capacity]
-        if over and settings.overflow == "error":
+        too_long = [n for n, ids in enumerate(sources) if len(ids) > capacity]
+        if too_long and settings.overflow == "error":
             raise BadInput(
-                f"{task.name}: {len(over)} of {len(examples)} inputs have more than {capacity} tokens; raise "
+                f"{task.name}: {len(too_long)} of {len(examples)} inputs have more than {capacity} tokens; raise "
                 f"data.max_length, or cut them: data.overflow=truncate"
             )
-        self.cut = len(over)
+        self.cut = len(too_long)
         self.source = RaggedTensor.from_rows([[*ids[:capacity], tokenizer.eos] for ids in sources])
         targets = tokenizer.encode([e.target for e in examples])
         self.target = RaggedTensor.from_rows(
@@ -161,17 +161,17 @@ class TaskMixtureSplit(DatasetSplit[PairBatch]):
 
     def counts(self) -> list[int]:
         """Return the examples of every task in an epoch: at least one."""
-        every = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
-        return [max(1, round(share * every)) for share in self.shares()]
+        total = sum(min(len(task), self.settings.max_examples_per_task) for task in self.tasks)
+        return [max(1, round(share * total)) for share in self.shares()]
 
-    def stream(self, seed: int) -> BatchStream[PairBatch]:
-        source, target = self.sides
-        pad, multiple = self.tokenizer.pad, self.settings.pad_to_multiple_of
-        return BatchStream(
-            lambda epoch: _Epoch(self, seed, epoch),
-            lambda rows: collate_pairs(source, target, rows, pad, multiple),
-            count_target_tokens,
-        )
+    def order(self, seed: int, epoch: int) -> _Epoch:
+        return _Epoch(self, seed, epoch)
+
+    def collate(self, rows: Int[Tensor, " B"]) -> PairBatch:
+        return collate_pairs(*self.sides, rows, self.tokenizer.pad, self.settings.pad_to_multiple_of)
+
+    def count(self, batch: PairBatch) -> int:
+        return count_target_tokens(batch)
 
     def contents(self) -> Iterable[Tensor]:
         return (x for side in self.sides for x in (side.values, side.lengths))
@@ -213,6 +213,6 @@ def _example_order(size: int, begin: int, count: int, key: int) -> np.ndarray:
     steps = np.arange(begin, begin + count)
     found = np.empty(count, np.int64)
     for lap in np.unique(steps // size):
-        here = steps // size == lap
-        found[here] = Shuffle(size, mix_seed(key, int(lap)))(steps[here] % size)
+        in_lap = steps // size == lap
+        found[in_lap] = Shuffle(size, mix_seed(key, int(lap)))(steps[in_lap] % size)
     return found

@@ -70,8 +70,8 @@ class Translate:
 
     @property
     def prefix(self) -> str:
-        of, to = (LANGUAGES.get(code, code) for code in (self.source, self.target))
-        return f"translate {of} to {to}: "
+        source, target = (LANGUAGES.get(code, code) for code in (self.source, self.target))
+        return f"translate {source} to {target}: "
 
     def splits(self) -> list[str]:
         return _standard_splits(self.corpus)
@@ -129,14 +129,14 @@ class Summarize:
     def read(self, split: str) -> list[Example]:
         examples = []
         for article in _read_news(split):
-            whole = _normalize_spaces(article["text"])
-            places = _summary_spans(whole, article["summary"])
-            every = " ".join(whole[a:b] for a, b in places)
-            pieces = _text_windows(whole, self.words, self.stride if split == "train" else 0)
-            for first, last in pieces:
-                inside = " ".join(whole[a:b] for a, b in places if first <= a and b <= last)
-                if inside or split != "train":
-                    examples.append(Example(whole[first:last], inside, (every,)))
+            article_text = _normalize_spaces(article["text"])
+            spans = _summary_spans(article_text, article["summary"])
+            summary = " ".join(article_text[a:b] for a, b in spans)
+            windows = _text_windows(article_text, self.words, self.stride if split == "train" else 0)
+            for first, last in windows:
+                target = " ".join(article_text[a:b] for a, b in spans if first <= a and b <= last)
+                if target or split != "train":
+                    examples.append(Example(article_text[first:last], target, (summary,)))
         return examples
 
 
@@ -205,12 +205,12 @@ def _first_words(text: str, words: int) -> str:
 
 def _text_windows(text: str, words: int, stride: int) -> list[tuple[int, int]]:
     """Return where the first `words` words of a text are, and later windows while half of their words are left."""
-    places = [match.span() for match in re.finditer(r"\S+", text)]
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
     begins = [0]
-    for n in range(1, len(places) - words // 2 if stride else 0):
-        if n - begins[-1] >= stride and text[places[n - 1][1] - 1] in '.!?"':
+    for n in range(1, len(spans) - words // 2 if stride else 0):
+        if n - begins[-1] >= stride and text[spans[n - 1][1] - 1] in '.!?"':
             begins.append(n)
-    return [(places[n][0], places[min(n + words, len(places)) - 1][1]) for n in begins]
+    return [(spans[n][0], spans[min(n + words, len(spans)) - 1][1]) for n in begins]
 
 
 # boundaries of joined sentences: after an end or closing quote, before a capital or opening one; not after "U.S."
@@ -221,16 +221,16 @@ def _summary_spans(article: str, summary: str) -> list[tuple[int, int]]:
     """Return where in an article the sentences of its summary are; adjacent ones are merged."""
     found = []
     for piece in _GLUED_SENTENCES.split(_normalize_spaces(summary)):
-        at = article.find(piece)
-        if at >= 0 and len(piece) > 3:  # a lone quote is found with its sentence
-            found.append((at, at + len(piece)))
+        start = article.find(piece)
+        if start >= 0 and len(piece) > 3:  # a lone quote is found with its sentence
+            found.append((start, start + len(piece)))
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(found):
         if merged and not article[merged[-1][1] : begin].strip(" \"'"):
             begin, end = merged[-1][0], max(end, merged[-1][1])
             merged.pop()
         merged.append((begin, end))
-    return [_extend_quotes(article, *place) for place in merged]
+    return [_extend_quotes(article, *span) for span in merged]
 
 
 def _extend_quotes(article: str, begin: int, end: int) -> tuple[int, int]:

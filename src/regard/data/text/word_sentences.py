@@ -59,7 +59,7 @@ class WordSentences(Dataset):
         for name in self.corpora:
             if name in READERS:
                 data_dir.find_dataset(FOLDERS.get(name, name))  # raises if it is missing
-        return [part for part in SPLITS if all(part in each for each in found)]
+        return [part for part in SPLITS if all(part in corpus_splits for corpus_splits in found)]
 
     def title(self) -> str:
         return ", ".join(self.corpora)
@@ -78,13 +78,13 @@ class WordSentences(Dataset):
         """Return a split as token ids, with the unknown token."""
         from regard.tokens.word_tokenizer import word_ids
 
-        known, sentences = word_ids(tokenizer), self.read(split)
-        flat = (
+        ids, sentences = word_ids(tokenizer), self.read(split)
+        words_in_order = (
             (word.lower() for words in sentences for word in words)
             if self.lowercase
             else (w for s in sentences for w in s)
         )
-        values = np.fromiter((known.get(word, tokenizer.unk) for word in flat), np.int32)
+        values = np.fromiter((ids.get(word, tokenizer.unk) for word in words_in_order), np.int32)
         return RaggedTensor.from_lengths(torch.from_numpy(values), torch.tensor([len(words) for words in sentences]))
 
     def fingerprint(self, split: str) -> str:
@@ -98,9 +98,9 @@ class WordSentences(Dataset):
 def _read(data: WordSentences, split: str) -> list[Words]:
     found: list[Words] = []
     for name in data.corpora:
-        rows = READERS[name](split) if name in READERS else _plain(name, split)
+        rows = READERS[name](split) if name in READERS else _user_text(name, split)
         for words in islice(rows, data.limit):
-            found.extend(words[at : at + data.max_length] for at in range(0, len(words), data.max_length))
+            found.extend(words[start : start + data.max_length] for start in range(0, len(words), data.max_length))
     if not found:
         raise BadInput(f"the split {split} of {', '.join(data.corpora)} has no sentence")
     return found
@@ -116,25 +116,25 @@ def _brown(split: str) -> Iterator[Words]:
 
 def _ptb(split: str) -> Iterator[Words]:
     for line in _lines("ptb", f"ptb.{'valid' if split == 'val' else split}.txt.gz"):
-        whole = re.sub(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1", line)
-        yield ["0" if word == "N" else word for word in whole.split()]
+        joined = re.sub(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1", line)
+        yield ["0" if word == "N" else word for word in joined.split()]
 
 
 def _tatoeba(split: str) -> Iterator[Words]:
     from regard.tokens.word_tokenizer import split_words as cut
 
-    seen: dict[str, None] = {}
-    for other in ("fr", "de"):
-        for line in _lines("tatoeba", f"en-{other}.{split}.tsv.gz"):
-            seen[line.split("\t")[0]] = None
-    held_out = set() if split == "train" else {line for words in _tatoeba_train() for line in words}
-    yield from (cut(line) for line in seen if line not in held_out)
+    sentences: dict[str, None] = {}
+    for language in ("fr", "de"):
+        for line in _lines("tatoeba", f"en-{language}.{split}.tsv.gz"):
+            sentences[line.split("\t")[0]] = None
+    training = set() if split == "train" else {line for words in _tatoeba_train() for line in words}
+    yield from (cut(line) for line in sentences if line not in training)
 
 
 def _tatoeba_train() -> Iterator[list[str]]:
     """Yield the English of both training splits: a held-out sentence of one pair may be in the other."""
-    for other in ("fr", "de"):
-        yield [line.split("\t")[0] for line in _lines("tatoeba", f"en-{other}.train.tsv.gz")]
+    for language in ("fr", "de"):
+        yield [line.split("\t")[0] for line in _lines("tatoeba", f"en-{language}.train.tsv.gz")]
 
 
 def _bbc(split: str) -> Iterator[Words]:
@@ -144,10 +144,10 @@ def _bbc(split: str) -> Iterator[Words]:
         row = json.loads(line)
         if row["split"] == split:
             for paragraph in row["text"].split("\n"):
-                yield from (cut(each) for each in _END.split(paragraph) if each.strip())
+                yield from (cut(sentence) for sentence in _END.split(paragraph) if sentence.strip())
 
 
-def _plain(name: str, split: str) -> Iterator[Words]:
+def _user_text(name: str, split: str) -> Iterator[Words]:
     from regard.tokens.word_tokenizer import split_words as cut
 
     yield from (cut(line) for line in TextFile(name).read(split).splitlines() if line.strip())

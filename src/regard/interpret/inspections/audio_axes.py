@@ -1,4 +1,4 @@
-"""What looks at sounds share: frames as places in time, and the spectrum as a picture."""
+"""What looks at sounds share: frames as positions in time, and the spectrum as a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.core.shapes import Float, Tensor
-from regard.interpret.inspection import Side
+from regard.interpret.inspection import Axis
 from regard.modalities.audio import Audio
 from regard.modalities.base import Limits
 
@@ -24,11 +24,11 @@ def audio_frames(recognizer: SpeechRecognizerBase, content: bytes) -> Float[Tens
     return recognizer.frames(Audio.read(content, Limits(seconds=MAX_SECONDS)))
 
 
-def time_axis(many: int, seconds: float) -> Side:
+def time_axis(many: int, seconds: float) -> Axis:
     """Frames of so many seconds each."""
     begins = [round(n * seconds, 4) for n in range(many + 1)]
-    places = [{"time": [a, b]} for a, b in pairwise(begins)]
-    return Side("frames", [f"{a:.2f}" for a in begins[:-1]], places, [False] * many)
+    positions = [{"time": [a, b]} for a, b in pairwise(begins)]
+    return Axis("frames", [f"{a:.2f}" for a in begins[:-1]], positions, [False] * many)
 
 
 def spectrogram(frames: Float[Tensor, "T F"], mels: int, seconds: float) -> dict[str, Any]:

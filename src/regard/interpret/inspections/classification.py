@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from regard.interpret.inspection import NO_PLACE, Place
+from regard.interpret.inspection import NO_POSITION, Position
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.modalities.classes import Classes
@@ -24,17 +24,17 @@ class ClassificationInspection(EncoderInspection):
     def read(self) -> None:
         """Read the text, or the pair, which is shown one below the other."""
         text = self.predictor.text
-        lines = check_texts([self.given[part] for part in ("text", "other") if part in self.given])
+        lines = check_texts([self.inputs[part] for part in ("text", "other") if part in self.inputs])
         parts = text.encode(lines)
         ids, segments = text.with_special_tokens(*parts)
-        places, at = list[Place](), 0
+        positions, at = list[Position](), 0
         for part, line in zip(parts, lines, strict=True):
-            places += [NO_PLACE] * bool(places) + [
-                text_axes.shift_place(place, at) for place in text_axes.input_places(text, part, line)
+            positions += [NO_POSITION] * bool(positions) + [
+                text_axes.shift_position(place, at) for place in text_axes.input_positions(text, part, line)
             ]
             at += len(line) + 1
         which = None if len(lines) == 1 else torch.tensor([segments], device=self._device())
-        logits = self._through(ids, places, "\n".join(lines), which)
+        logits = self._through(ids, positions, "\n".join(lines), which)
         found = Classes.rank(self.predictor.labels, torch.softmax(logits[0].float(), -1).tolist())
         self.output = {"label": found.label, "probabilities": found.probabilities}
 

@@ -13,53 +13,54 @@ from typing import Any, ClassVar
 from regard.attention.capture.map_store import LazyMap, StoredMap
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
-from regard.interpret.inspection import NO_PLACE, Inspection, Place, Side
+from regard.interpret.inspection import NO_POSITION, Axis, Inspection, Position
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
 from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 
 class CTCInspection(Inspection):
-    """A sound and what is said in it; `said` is another text to look for."""
+    """A sound and what is said in it; `target_text` is another text to align."""
 
     task = "ctc_speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
-    input = "frames"
+    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
+    input_axis = "frames"
+    figure = "ctc_lattice"
     predictor: CTCSpeechRecognizer
 
     def read(self) -> None:
         """Hear the sound."""
-        beams = self.given.get("beam_size", 1)
+        beams = self.inputs.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-        frames = audio_frames(self.predictor, self.given["sound"])
-        found = self.predictor.analyze(frames, beams, self.given.get("said"))
+        frames = audio_frames(self.predictor, self.inputs["audio"])
+        found = self.analysis = self.predictor.analyze(frames, beams, self.inputs.get("target_text"))
         many, seconds = len(found.path), found.seconds
         preprocess = self.predictor.preprocess
         assert preprocess is not None
-        self.sound = spectrogram(found.frames, preprocess.n_mels, many * seconds)
+        self.audio = spectrogram(found.frames, preprocess.n_mels, many * seconds)
         self.output = found.transcript.to_json()
         states, labels = list(found.states), list(found.labels)
-        self.sides = {
+        self.axes = {
             "frames": time_axis(many, seconds),
-            "states": Side(
+            "states": Axis(
                 "states", states, _state_times(found.path, len(states), seconds), [s == "-" for s in states]
             ),
-            "labels": Side("labels", labels, [NO_PLACE] * len(labels), [label == "-" for label in labels]),
+            "labels": Axis("labels", labels, [NO_POSITION] * len(labels), [label == "-" for label in labels]),
         }
         for name, map_ in (("lattice", found.share), ("labels", found.probabilities)):
             self.store.add(
                 StoredMap(name=name, kind=name, heads=1, normalised=False, recorded=(map_.T[None, None].contiguous(),))
             )
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """States or labels over frames."""
         return "states" if held.name == "lattice" else "labels", "frames"
 
 
-def _state_times(path: Int[Tensor, " N"], states: int, seconds: float) -> list[Place]:
+def _state_times(path: Int[Tensor, " N"], states: int, seconds: float) -> list[Position]:
     """From when to when the likeliest way is in every state."""
-    places = list[Place]()
+    positions = list[Position]()
     for state in range(states):
         at = (path == state).nonzero()[:, 0].tolist()
-        places.append({"time": [round(at[0] * seconds, 4), round((at[-1] + 1) * seconds, 4)]} if at else NO_PLACE)
-    return places
+        positions.append({"time": [round(at[0] * seconds, 4), round((at[-1] + 1) * seconds, 4)]} if at else NO_POSITION)
+    return positions

@@ -13,7 +13,7 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap, watch_lazy
 from regard.core.errors import UnknownName, did_you_mean
-from regard.interpret.inspection import NO_PLACE, Inspection, Side
+from regard.interpret.inspection import NO_POSITION, Axis, Inspection
 from regard.tasks import task_name
 from regard.tasks.predictor import Predictor
 
@@ -24,29 +24,30 @@ class DeclaredInspection(Inspection):
     """An input and the output of a predictor. Subclasses place the tokens of the maps: `lay_out`."""
 
     input_types: ClassVar[Mapping[str, Any]] = {}
-    input = ""
+    input_axis = ""
+    figure = "output"
     predictor: Predictor
 
     @classmethod
     def fields(cls, predictor: type[Any]) -> tuple[dict[str, str], dict[str, Any]]:
         return {name: kind.kind for name, kind in predictor.inputs.items()}, predictor.options_schema()["properties"]
 
-    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was given; its item and its options are read here, with the predictor's own refusals."""
         kind, self.task = type(self.predictor), task_name(self.predictor)
-        inputs, options = self.fields(kind)
-        for name in given:
-            if name not in inputs and name not in options:
-                raise UnknownName(f"{kind.__name__} takes no '{name}'; {did_you_mean(str(name), [*inputs, *options])}")
-        self.item = kind.item_from_json({name: given[name] for name in inputs if name in given})
-        self.options = kind.make_options({name: value for name, value in given.items() if name in options})
-        return dict(given)
+        fields, options = self.fields(kind)
+        for name in inputs:
+            if name not in fields and name not in options:
+                raise UnknownName(f"{kind.__name__} takes no '{name}'; {did_you_mean(str(name), [*fields, *options])}")
+        self.item = kind.item_from_json({name: inputs[name] for name in fields if name in inputs})
+        self.options = kind.make_options({name: value for name, value in inputs.items() if name in options})
+        return dict(inputs)
 
     def read(self) -> None:
         self.show()
-        (found,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
-        self.output = {"kind": found.kind, **found.to_json()}
-        self._sides_of: dict[str, tuple[str, str]] = {}
+        (self.prediction,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
+        self.output = {"kind": self.prediction.kind, **self.prediction.to_json()}
+        self._axes_of: dict[str, tuple[str, str]] = {}
         if self.store:
             self.lay_out()
         else:
@@ -58,17 +59,17 @@ class DeclaredInspection(Inspection):
     def lay_out(self) -> None:
         """Set the sides of all maps, and which of them are the rows and columns of each; by default numbered tokens."""
         for held in self.store.values():
-            self._sides_of[held.name] = self._numbered(held.rows), self._numbered(held.columns)
-        self.input = self.input or next(iter(self.sides))
+            self._axes_of[held.name] = self._numbered(held.rows), self._numbered(held.columns)
+        self.input_axis = self.input_axis or next(iter(self.axes))
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
-        return self._sides_of[held.name]
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
+        return self._axes_of[held.name]
 
     def _numbered(self, many: int, name: str = "") -> str:
         """Return the side of so many tokens without a place, made where it is new."""
         name = name or f"{many} tokens"
         numbers = [str(n) for n in range(1, many + 1)]
-        self.sides.setdefault(name, Side(name, numbers, [NO_PLACE] * many, [False] * many))
+        self.axes.setdefault(name, Axis(name, numbers, [NO_POSITION] * many, [False] * many))
         return name
 
     def _capture(self, work: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ class EmbeddingInspection(EncoderInspection):
 
     def read(self) -> None:
         """Read the text."""
-        lines, text = check_texts([self.given["text"]]), self.predictor.text
+        lines, text = check_texts([self.inputs["text"]]), self.predictor.text
         (ids,) = text.encode(lines)
-        self._through(text.with_special_tokens(ids)[0], text_axes.input_places(text, ids, lines[0]), lines[0])
+        self._through(text.with_special_tokens(ids)[0], text_axes.input_positions(text, ids, lines[0]), lines[0])
         self.output = {"vector": [round(x, 5) for x in self.predictor(lines)[0].tolist()]}

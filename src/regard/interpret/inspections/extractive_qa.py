@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from regard.interpret.inspection import NO_PLACE, Place
+from regard.interpret.inspection import NO_POSITION, Position
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
@@ -28,14 +28,14 @@ class ExtractiveQAInspection(EncoderInspection):
     def read(self) -> None:
         """Find the answer, then read the window that holds it once more."""
         text = self.predictor.text
-        (line,), (question,) = check_texts([self.given["text"]]), check_texts([self.given["question"]], "question")
+        (line,), (question,) = check_texts([self.inputs["text"]]), check_texts([self.inputs["question"]], "question")
         (found,) = self.predictor.find([line], [question])
         window, self.ends = found.window, (found.first, found.last)
-        asked = text_axes.input_places(text, text.encode_one(question), question)[: window.first - 2]
-        below = [text_axes.shift_place({"text": list(span)}, len(question) + 1) for span in window.spans]
+        asked = text_axes.input_positions(text, text.encode_one(question), question)[: window.first - 2]
+        below = [text_axes.shift_position({"text": list(span)}, len(question) + 1) for span in window.spans]
         segments = torch.tensor([window.segments], device=self._device())
-        places: list[Place] = [*asked, NO_PLACE, *below]
-        self._through(window.tokens, places, f"{question}\n{line}", segments)
+        positions: list[Position] = [*asked, NO_POSITION, *below]
+        self._through(window.tokens, positions, f"{question}\n{line}", segments)
         self.output = {
             "text": found.answer.text,
             "begin": found.answer.begin,
@@ -45,12 +45,15 @@ class ExtractiveQAInspection(EncoderInspection):
         first, last = self.ends
         notes = [""] * len(window.tokens)
         notes[first : last + 1] = ["answer", *["…"] * (last - first)]
-        self.sides["text"] = self.sides["text"]._replace(notes=notes)
+        self.axes["text"] = self.axes["text"]._replace(notes=notes)
+
+    def summary(self) -> list[str]:
+        return [self.inputs["question"].strip(), self.output["text"]]
 
     @property
     def targets(self) -> list[str]:
         """Both ends of the answer."""
-        tokens = self.sides["text"].tokens
+        tokens = self.axes["text"].tokens
         return [f"{what}: {tokens[place]}" for what, place in zip(("begins", "ends"), self.ends, strict=True)]
 
     def _answer(self, target: int) -> tuple[int, Any]:

@@ -18,7 +18,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Int, Tensor
 from regard.core.trace import Slots, Trace
 from regard.interpret.image_attribution import attribution_from_pass
-from regard.interpret.inspection import NO_PLACE, Side
+from regard.interpret.inspection import NO_POSITION, Axis
 from regard.interpret.inspections.declared import DeclaredInspection
 
 MAX_WEIGHTS = 2**27  # weights that a rollout or a relevance may make at once
@@ -29,7 +29,7 @@ Boxes = Int[Tensor, "N 4"]  # left, top, right, bottom, in pixels
 class ImageInspection(DeclaredInspection):
     """A picture and the output of a predictor. The predictor has its preprocessing in `preprocess`."""
 
-    input = "patches"
+    input_axis = "patches"
     _last = ""  # the last layer whose tokens are patches
 
     def show(self) -> None:
@@ -59,39 +59,39 @@ class ImageInspection(DeclaredInspection):
                 continue
             reads = writes = self._side(boxes)
             if step.kind == "cross":  # queries that are no patches: one of a pooling, or several of a decoder
-                self._sides_of[step.name] = self._queries(step.rows), reads
+                self._axes_of[step.name] = self._queries(step.rows), reads
                 continue
             if step.geometry is not None and step.geometry.skip is not None:
                 boxes = self._merged(step.geometry.skip, boxes)
                 writes = self._side(boxes)
-            elif step.geometry is None and step.rows != len(self.sides[writes].tokens):  # tokens that are no patches
-                self._sides_of[step.name] = self._numbered(step.rows), self._numbered(step.columns)
+            elif step.geometry is None and step.rows != len(self.axes[writes].tokens):  # tokens that are no patches
+                self._axes_of[step.name] = self._numbered(step.rows), self._numbered(step.columns)
                 continue
-            self._sides_of[step.name], self._last = (writes, reads), step.name
+            self._axes_of[step.name], self._last = (writes, reads), step.name
         for held in self.store.values():  # of earlier passes
-            if held.name not in self._sides_of:
-                self._sides_of[held.name] = self._numbered(held.rows), self._numbered(held.columns)
+            if held.name not in self._axes_of:
+                self._axes_of[held.name] = self._numbered(held.rows), self._numbered(held.columns)
         if self.small and self._last:
-            self.output_side = self._sides_of[self._last][0]
+            self.output_axis = self._axes_of[self._last][0]
 
     def _queries(self, many: int) -> str:
         if many == 1:
-            self.sides["answer"] = Side("answer", ["answer"], [NO_PLACE], [True])
+            self.axes["answer"] = Axis("answer", ["answer"], [NO_POSITION], [True])
             return "answer"
         return self._numbered(many, "queries")
 
     def _side(self, boxes: Boxes) -> str:
         """The side of a grid, made where it is new."""
         down, right = len(boxes[:, 1].unique()), len(boxes[:, 0].unique())
-        name = "patches" if not self.sides else f"{down} x {right}"
+        name = "patches" if not self.axes else f"{down} x {right}"
         marks = ["[class]", *(f"[{n}]" for n in range(1, self.prefix))][: self.prefix]
         cells = [f"{n // right + 1},{n % right + 1}" for n in range(len(boxes))]
-        places = [{"box": [x, y, to - x, low - y]} for x, y, to, low in boxes.tolist()]
-        known = [side.name for side in self.sides.values() if side.places[self.prefix :] == places]
+        positions = [{"box": [x, y, to - x, low - y]} for x, y, to, low in boxes.tolist()]
+        known = [side.name for side in self.axes.values() if side.positions[self.prefix :] == positions]
         if known:
             return known[0]
         special = [True] * self.prefix + [False] * len(cells)
-        self.sides[name] = Side(name, marks + cells, [NO_PLACE] * self.prefix + places, special)
+        self.axes[name] = Axis(name, marks + cells, [NO_POSITION] * self.prefix + positions, special)
         return name
 
     def _merged(self, slots: Slots, boxes: Boxes) -> Boxes:
@@ -118,13 +118,13 @@ class ImageInspection(DeclaredInspection):
         """
         if not self._last:
             return super().rollout(query)
-        side = self.sides[self._sides_of[self._last][0]]
+        side = self.axes[self._axes_of[self._last][0]]
         if not 0 <= query < len(side.tokens):
             raise BadInput(f"there is no token {query}; there are 0 to {len(side.tokens) - 1}")
         self._check_size()
         place = None
         if not side.special[query]:
-            (x, y, w, h), (rows, columns) = side.places[query]["box"], self.size
+            (x, y, w, h), (rows, columns) = side.positions[query]["box"], self.size
             place = (y + h / 2) / rows, (x + w / 2) / columns
         return self._on_patches(attribution_from_pass(self.predictor.model, self.store.last_pass()).rollout(place))
 

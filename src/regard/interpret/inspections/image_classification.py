@@ -17,6 +17,7 @@ TOP_LABELS = 10  # labels that are shown
 class ImageClassificationInspection(ImageInspection):
     """A picture and what is in it; relevance is asked for a label."""
 
+    figure = "pixel_attribution"
     predictor: ImageClassifier
 
     def read(self) -> None:

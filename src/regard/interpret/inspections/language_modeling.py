@@ -27,38 +27,38 @@ class LanguageModelInspection(Inspection):
 
     task = "language_modeling"
     input_types: ClassVar[dict[str, Any]] = {
-        "text": str, "following": str, "max_new_tokens": int, "temperature": (int, float), "top_k": int,
+        "text": str, "target_text": str, "max_new_tokens": int, "temperature": (int, float), "top_k": int,
         "top_p": (int, float), "min_p": (int, float), "seed": int,
     }  # fmt: skip
-    input = output_side = "text"
+    input_axis = output_axis = "text"
     predictor: TextGenerator
 
     def read(self) -> None:
         """Write on where nothing is given to follow, then read all of it once."""
-        writer, text, given = self.predictor, self.predictor.text, dict(self.given)
-        prompt, following = given.pop("text"), given.pop("following", None)
-        if not 0 <= given.get("max_new_tokens", 0) <= MAX_TOKENS:
-            raise BadInput(f"{given['max_new_tokens']} tokens cannot be looked at; ask for up to {MAX_TOKENS}")
+        writer, text, options = self.predictor, self.predictor.text, dict(self.inputs)
+        prompt, following = options.pop("text"), options.pop("target_text", None)
+        if not 0 <= options.get("max_new_tokens", 0) <= MAX_TOKENS:
+            raise BadInput(f"{options['max_new_tokens']} tokens cannot be looked at; ask for up to {MAX_TOKENS}")
         (ids,) = writer._encoded([prompt])
-        if following is None and given.get("max_new_tokens", 24) == 0:
+        if following is None and options.get("max_new_tokens", 24) == 0:
             following = ""
         if following is None:
-            (found,) = writer.write([ids], **{"max_new_tokens": 24, "temperature": 0.0} | given)[0]
+            (found,) = writer.write([ids], **{"max_new_tokens": 24, "temperature": 0.0} | options)[0]
             whole, line = [*ids, *found.tokens], prompt + found.text
-            places = text_axes.input_places(text, ids, prompt) + [
-                text_axes.shift_place(place, len(prompt))
-                for place in text_axes.output_places(text, found.tokens, found.text, ids)
+            positions = text_axes.input_positions(text, ids, prompt) + [
+                text_axes.shift_position(place, len(prompt))
+                for place in text_axes.output_positions(text, found.tokens, found.text, ids)
             ]
-            self.output = {"text": found.text, "why": found.finish_reason, "score": found.score}
+            self.output = {"text": found.text, "reason": found.finish_reason, "score": found.score}
         else:
             line = prompt + following
             (whole,) = writer._encoded([line])
-            places = text_axes.input_places(text, whole, line)
-            self.output = {"text": following, "why": "given", "score": None}
+            positions = text_axes.input_positions(text, whole, line)
+            self.output = {"text": following, "reason": "inputs", "score": None}
         if not whole:
             raise BadInput("there is no text to read; give at least a character")
         writer._check(0, whole, ContinuationConfig(max_new_tokens=1))
-        self.sides = {"text": text_axes.text_axis("text", text, whole, places, line)}
+        self.axes = {"text": text_axes.text_axis("text", text, whole, positions, line)}
         answer = self._run(torch.tensor([whole], device=writer._device()))
         likely = answer[0, :, : text.size].float().softmax(-1)
         best = likely[-1].topk(min(TOP_TOKENS, text.size))
@@ -69,9 +69,17 @@ class LanguageModelInspection(Inspection):
             "next": list(zip(text.pieces(best.indices.tolist()), best.values.tolist(), strict=True)),
         }
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """Tokens look at those before them."""
         return "text", "text"
+
+    def labels_of(self, name: str) -> tuple[list[str], list[str]]:
+        """A row is the token being written, a column a token that it could attend to."""
+        tokens = self.axes["text"].tokens
+        ended = [self.predictor.text.pieces(self.chosen)[-1]] if self.output["reason"] == "end" else []
+        if len(tokens) + len(ended) < 2:
+            raise BadInput("A text of one token has no attention to show; give a longer one.")
+        return [*tokens[1:], *ended], tokens if ended else tokens[:-1]
 
     @property
     def paths(self) -> LayerPaths:
@@ -93,7 +101,11 @@ class LanguageModelInspection(Inspection):
         self._asked(target)
         with self._with_interventions():
             found = self.paths.relevance(
-                self.predictor.model, self.inputs, lambda answer: answer[0, target, self.chosen[target]], "text", target
+                self.predictor.model,
+                self.model_inputs,
+                lambda answer: answer[0, target, self.chosen[target]],
+                "text",
+                target,
             )
         return found["text"]
 

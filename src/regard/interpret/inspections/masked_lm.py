@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from regard.core.errors import BadInput
-from regard.interpret.inspection import Place
+from regard.interpret.inspection import Position
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
 from regard.tasks.text.masked_lm import FillMask
@@ -20,13 +20,13 @@ class MaskedLMInspection(EncoderInspection):
 
     def read(self) -> None:
         """Read the text and guess what is hidden."""
-        top_k = self.given.get("top_k", 5)
+        top_k = self.inputs.get("top_k", 5)
         if top_k < 1:
             raise BadInput(f"top_k must be at least 1, got {top_k}")
-        (line,) = check_texts([self.given["text"]])
+        (line,) = check_texts([self.inputs["text"]])
         ids = self.predictor.encode(line)
-        places: list[Place] = [{"text": list(span)} for span in self.predictor.spans(line)]
-        answer = self._through(ids, places, line)
+        positions: list[Position] = [{"text": list(span)} for span in self.predictor.spans(line)]
+        answer = self._through(ids, positions, line)
         logits = answer[0] if isinstance(answer, tuple) else answer
         self.at = [i for i, token in enumerate(ids) if token == self.predictor.text.mask]
         guesses = self.predictor._guesses(logits[0, self.at].float().softmax(-1), top_k) if self.at else []

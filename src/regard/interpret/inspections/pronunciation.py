@@ -10,7 +10,7 @@ from regard.tasks.text.translation import clean_line
 
 
 class PronunciationInspection(TranslationInspection):
-    """A word and its sounds; `translation` are other sounds to look at, as in "HH AH L OW"."""
+    """A word and its sounds; `target_text` are other sounds to look at, as in "HH AH L OW"."""
 
     task = "pronunciation"
     predictor: Pronouncer

@@ -15,20 +15,21 @@ from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
 
 class SpeechRecognitionInspection(Inspection):
-    """A sound and what is said in it; `said` is another text to look for."""
+    """A sound and what is said in it; `target_text` is another text to align."""
 
     task = "speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"sound": bytes, "beam_size": int, "said": str}
-    input = "frames"
+    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
+    input_axis = "frames"
+    figure = "audio_alignment"
     predictor: SpeechRecognizer
 
     def read(self) -> None:
         """Write down what is heard where no text is given, then read both once."""
-        hearer, text, beams = self.predictor, self.predictor.text, self.given.get("beam_size", 4)
+        hearer, text, beams = self.predictor, self.predictor.text, self.inputs.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-        frames, wide, lengths = hearer.single_batch(audio_frames(hearer, self.given["sound"]))
-        said, score = self.given.get("said"), None
+        frames, wide, lengths = hearer.single_batch(audio_frames(hearer, self.inputs["audio"]))
+        said, score = self.inputs.get("target_text"), None
         if said is None:
             with torch.inference_mode():
                 best = hearer.best(frames, wide, lengths, beams)
@@ -40,15 +41,16 @@ class SpeechRecognitionInspection(Inspection):
         many = max(held.columns for held in self.store.values())
         preprocess = hearer.preprocess
         assert preprocess is not None
-        self.sound = spectrogram(frames, preprocess.n_mels, many * hearer.seconds)
+        self.frames = frames
+        self.audio = spectrogram(frames, preprocess.n_mels, many * hearer.seconds)
         self.output = {"text": line, "score": score}
-        self.sides = {
+        self.axes = {
             "frames": time_axis(many, hearer.seconds),
             "target": text_axes.text_axis(
-                "target", text, [*ids, text.eos], text_axes.output_places(text, ids, line), line, (0, 1)
+                "target", text, [*ids, text.eos], text_axes.output_positions(text, ids, line), line, (0, 1)
             ),
         }
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """Words listen to frames."""
         return "target", "frames"

@@ -17,7 +17,7 @@ from torch import nn
 
 from regard.attention.capture.map_store import LazyMap, MapStore
 from regard.core.errors import BadInput
-from regard.interpret.inspection import NO_PLACE, Inspection, Side
+from regard.interpret.inspection import NO_POSITION, Axis, Inspection
 
 
 class StoredInspection(Inspection):
@@ -29,23 +29,23 @@ class StoredInspection(Inspection):
     def __init__(
         self,
         store: MapStore,
-        sides: Mapping[str, Sequence[str] | Side],
+        sides: Mapping[str, Sequence[str] | Axis],
         of: Callable[[LazyMap], tuple[str, str]] | None = None,
         name: str = "",
     ) -> None:
         if of is None and len(sides) != 1:
             raise BadInput("with several sides, say which are the rows and columns of a map: of=")
         super().__init__(SimpleNamespace(model=nn.Identity()), {"name": name}, name=name)
-        self.store, self.input = store, next(iter(sides))
-        self._of = of or (lambda held: (self.input, self.input))
+        self.store, self.input_axis = store, next(iter(sides))
+        self._of = of or (lambda held: (self.input_axis, self.input_axis))
         for name_, side in sides.items():
             many = len(side)
-            named = side if isinstance(side, Side) else Side(name_, list(side), [NO_PLACE] * many, [False] * many)
-            self.sides[name_] = named
+            named = side if isinstance(side, Axis) else Axis(name_, list(side), [NO_POSITION] * many, [False] * many)
+            self.axes[name_] = named
 
     def read(self) -> None:
         """It was read before."""
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """As was said."""
         return self._of(held)

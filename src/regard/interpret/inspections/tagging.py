@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from regard.core.errors import BadInput
 from regard.data.text.tagged_sentences import encode_sentences
-from regard.interpret.inspection import Place
+from regard.interpret.inspection import Position
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.encoder_base import EncoderInspection
 from regard.tasks.text.encoder_base import check_texts
@@ -27,7 +27,7 @@ class TaggingInspection(EncoderInspection):
 
     def read(self) -> None:
         """Read the sentence and tag its words."""
-        (line,) = check_texts([self.given["text"]])
+        (line,) = check_texts([self.inputs["text"]])
         words = list(re.finditer(r"\S+", line))
         ((row, at), *more) = encode_sentences(
             self.predictor.text, [[word.group() for word in words]], self.predictor.room
@@ -35,8 +35,8 @@ class TaggingInspection(EncoderInspection):
         if more:
             raise BadInput(f"the sentence has more than the {self.predictor.room} tokens this model reads: shorten it")
         sizes = _piece_counts(at, row)
-        places = [place for word, many in zip(words, sizes, strict=True) for place in self._within(word, many)]
-        likely = self._through(row, places, line)[0, at].float().softmax(-1)
+        positions = [place for word, many in zip(words, sizes, strict=True) for place in self._within(word, many)]
+        likely = self._through(row, positions, line)[0, at].float().softmax(-1)
         shares, best = (each.tolist() for each in likely.max(-1))
         self.at, self.best = at, best
         tags = [self.predictor.labels[one] for one in best]
@@ -48,13 +48,13 @@ class TaggingInspection(EncoderInspection):
         }
         said = dict(zip(at, tags, strict=True))
         notes = [said.get(place, "") for place in range(len(row))]
-        self.sides["text"] = self.sides["text"]._replace(notes=notes)
+        self.axes["text"] = self.axes["text"]._replace(notes=notes)
 
-    def _within(self, word: re.Match[str], many: int) -> list[Place]:
-        """The places of the pieces of a word; the whole of it where it is no piece the model knows."""
+    def _within(self, word: re.Match[str], many: int) -> list[Position]:
+        """The positions of the pieces of a word; the whole of it where it is no piece the model knows."""
         text = self.predictor.text
-        places = text_axes.input_places(text, text.encode_one(word.group()), word.group())[:many]
-        return [text_axes.shift_place(place, word.start()) for place in places] or [{"text": list(word.span())}]
+        positions = text_axes.input_positions(text, text.encode_one(word.group()), word.group())[:many]
+        return [text_axes.shift_position(place, word.start()) for place in positions] or [{"text": list(word.span())}]
 
     @property
     def targets(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Inspection of a predictor that reads a text: its tokens, with their places in the text, along the maps.
+"""Inspection of a predictor that reads a text: its tokens, with their positions in the text, along the maps.
 
 The numbers that the model read are taken from its call. Those that are the text's own, as the predictor's tokenizer
 encodes it, have a place; marks around them have none. Maps of another length get numbered tokens.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from regard.core.shapes import Tensor
-from regard.interpret.inspection import NO_PLACE, Place, Side
+from regard.interpret.inspection import NO_POSITION, Axis, Position
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.declared import DeclaredInspection
 
@@ -18,7 +18,7 @@ from regard.interpret.inspections.declared import DeclaredInspection
 class TextInspection(DeclaredInspection):
     """A text and the output of a predictor."""
 
-    input = "text"
+    input_axis = "text"
 
     def show(self) -> None:
         self.ids: list[int] = []
@@ -39,23 +39,23 @@ class TextInspection(DeclaredInspection):
         if text is not None and self.ids:
             line = str(next(iter(self.item.values())) if isinstance(self.item, dict) else self.item)
             own = text.encode([line])[0]
-            places = _aligned(self.ids, own, text_axes.input_places(text, own, line))
+            positions = _aligned(self.ids, own, text_axes.input_positions(text, own, line))
             special = {text.pad, text.bos, text.eos, text.unk, text.mask} - {None}
-            marks = [place == NO_PLACE or i in special for i, place in zip(self.ids, places, strict=True)]
-            self.sides["text"] = Side("text", text.pieces(self.ids), places, marks, line)
+            marks = [place == NO_POSITION or i in special for i, place in zip(self.ids, positions, strict=True)]
+            self.axes["text"] = Axis("text", text.pieces(self.ids), positions, marks, line)
         for held in self.store.values():
-            self._sides_of[held.name] = self._side(held.rows), self._side(held.columns)
-        if "text" not in self.sides:
-            self.input = next(iter(self.sides))
+            self._axes_of[held.name] = self._side(held.rows), self._side(held.columns)
+        if "text" not in self.axes:
+            self.input_axis = next(iter(self.axes))
 
     def _side(self, many: int) -> str:
-        has_text = "text" in self.sides and len(self.sides["text"].tokens) == many
+        has_text = "text" in self.axes and len(self.axes["text"].tokens) == many
         return "text" if has_text else self._numbered(many)
 
 
-def _aligned(ids: Sequence[int], own: Sequence[int], places: Sequence[Place]) -> list[Place]:
-    """Return the places of the numbers that a model read, where those of the text stand among them in one piece."""
+def _aligned(ids: Sequence[int], own: Sequence[int], positions: Sequence[Position]) -> list[Position]:
+    """Return the positions of the numbers that a model read, where those of the text stand among them in one piece."""
     for begin in range(len(ids) - len(own) + 1):
         if own and list(ids[begin : begin + len(own)]) == list(own):
-            return [NO_PLACE] * begin + list(places) + [NO_PLACE] * (len(ids) - begin - len(own))
-    return [NO_PLACE] * len(ids)
+            return [NO_POSITION] * begin + list(positions) + [NO_POSITION] * (len(ids) - begin - len(own))
+    return [NO_POSITION] * len(ids)

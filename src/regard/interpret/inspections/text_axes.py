@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from regard.interpret.inspection import NO_PLACE, Place, Side
+from regard.interpret.inspection import NO_POSITION, Axis, Position
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 
-def input_places(text: Tokenizer, ids: Sequence[int], line: str) -> list[Place]:
-    """The places of a line's numbers in it; none where they are not that line's."""
+def input_positions(text: Tokenizer, ids: Sequence[int], line: str) -> list[Position]:
+    """The positions of a line's numbers in it; none where they are not that line's."""
     if text.encode([line])[0] != list(ids):
-        return [NO_PLACE] * len(ids)
+        return [NO_POSITION] * len(ids)
     return [{"text": [begin, end]} for begin, end in text.offsets(line)]
 
 
-def output_places(text: Tokenizer, ids: Sequence[int], line: str, before: Sequence[int] = ()) -> list[Place]:
-    """The places of the numbers that a line was decoded from, where they stand after others (a prompt's)."""
+def output_positions(text: Tokenizer, ids: Sequence[int], line: str, before: Sequence[int] = ()) -> list[Position]:
+    """The positions of the numbers that a line was decoded from, where they stand after others (a prompt's)."""
     if not before and text.encode([line])[0] == list(ids):
-        return input_places(text, ids, line)
+        return input_positions(text, ids, line)
     first, whole = text.decode([before, [*before, *ids]])
     base = at = len(first)
-    places = list[Place]()
+    positions = list[Position]()
     for many in range(1, len(ids) + 1):
         (grown,) = text.decode([[*before, *ids[:many]]])
         same = _common_prefix(grown, whole)
         begin = same - len(whole[at:same].lstrip() or whole[at:same])
-        places.append({"text": [begin - base, same - base]} if same > at else NO_PLACE)
+        positions.append({"text": [begin - base, same - base]} if same > at else NO_POSITION)
         at = max(at, same)
-    return places
+    return positions
 
 
 def _common_prefix(first: str, second: str) -> int:
@@ -44,15 +44,20 @@ def _common_prefix(first: str, second: str) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def shift_place(place: Place, by: int) -> Place:
+def shift_position(place: Position, by: int) -> Position:
     """The same place so many characters on."""
     return {"text": [place["text"][0] + by, place["text"][1] + by]} if "text" in place else place
 
 
 def text_axis(
-    name: str, text: Tokenizer, ids: Sequence[int], places: Sequence[Place], line: str, marks: tuple[int, int] = (0, 0)
-) -> Side:
+    name: str,
+    text: Tokenizer,
+    ids: Sequence[int],
+    positions: Sequence[Position],
+    line: str,
+    marks: tuple[int, int] = (0, 0),
+) -> Axis:
     """A side of tokens, of which so many at either end are marks that stand nowhere in the text."""
     special = {text.pad, text.bos, text.eos, text.unk, text.mask} - {None}
-    every = [NO_PLACE] * marks[0] + list(places) + [NO_PLACE] * marks[1]
-    return Side(name, text.pieces(ids), every, [i in special for i in ids], line)
+    every = [NO_POSITION] * marks[0] + list(positions) + [NO_POSITION] * marks[1]
+    return Axis(name, text.pieces(ids), every, [i in special for i in ids], line)

@@ -10,11 +10,10 @@ from regard.tokens.sentinels import offsets_with_sentinels
 
 
 class TextToTextInspection(TranslationInspection):
-    """A prompt and its answer; `answer` is another one to look at."""
+    """A prompt and its answer; `target_text` is another one to look at."""
 
     task = "text_to_text"
-    input_types: ClassVar[dict[str, Any]] = {"text": str, "answer": str, "beam_size": int}
-    own = "answer"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}
     predictor: TextToTextGenerator
 
     def _places(self, ids: list[int], line: str) -> list[Any]:

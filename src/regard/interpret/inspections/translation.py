@@ -24,34 +24,33 @@ from regard.tasks.text.translation import Translator, clean_line
 
 
 class TranslationInspection(Inspection):
-    """A line and its translation; `own` is what another one to look at is given as."""
+    """A line and its translation; `target_text` is another one to look at."""
 
     task = "translation"
-    input_types: ClassVar[dict[str, Any]] = {"text": str, "translation": str, "beam_size": int}
-    own: ClassVar[str] = "translation"
-    input = "source"
+    input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}
+    input_axis = "source"
     predictor: Translator
 
     def read(self) -> None:
         """Translate where no translation is given, then read both once."""
         translator, text = self.predictor, self.predictor.text
-        source = translator._one(self.given["text"], translator.source)
-        line = self._shown(self.given["text"])
-        if asked := self.given.get(self.own):
+        source = translator._one(self.inputs["text"], translator.source)
+        line = self._shown(self.inputs["text"])
+        if asked := self.inputs.get("target_text"):
             ids, score = translator._one(asked, translator.target), None
         else:
-            beams = self.given.get("beam_size", 4)
+            beams = self.inputs.get("beam_size", 4)
             if not 1 <= beams <= 64:
                 raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
             best = translator._search([source], GenerationConfig(beams), 4096, [0])[0][0]
             ids, score = list(best.tokens), best.score
         (shown,) = text.decode([ids])
         self.output = {"text": translator._decode([ids])[0], "score": score}
-        places, end = text_axes.output_places(text, ids, shown), text.eos
-        self.sides = {
+        positions, end = text_axes.output_positions(text, ids, shown), text.eos
+        self.axes = {
             "source": text_axes.text_axis("source", text, [*source, end], self._places(source, line), line, (0, 1)),
-            "target": text_axes.text_axis("target", text, [*ids, end], places, shown, (0, 1)),
-            "written": text_axes.text_axis("written", text, [text.bos, *ids], places, shown, (1, 0)),
+            "target": text_axes.text_axis("target", text, [*ids, end], positions, shown, (0, 1)),
+            "written": text_axes.text_axis("written", text, [text.bos, *ids], positions, shown, (1, 0)),
         }
         device = translator._device()
         rows = [[*source, end], [text.bos, *ids]]
@@ -60,7 +59,7 @@ class TranslationInspection(Inspection):
         self.chosen = [*ids, end]
         self.output["log_probabilities"] = likely[range(len(self.chosen)), self.chosen].tolist()
         if self.paths.whole:
-            self.output_side = "target"
+            self.output_axis = "target"
 
     def _shown(self, line: str) -> str:
         """The line as it was cut into tokens."""
@@ -70,9 +69,9 @@ class TranslationInspection(Inspection):
         return moses.tokenize([line], self.predictor.source)[0] if self.predictor.style == "moses" else line
 
     def _places(self, ids: list[int], line: str) -> list[Any]:
-        return text_axes.input_places(self.predictor.text, ids, line)
+        return text_axes.input_positions(self.predictor.text, ids, line)
 
-    def sides_of(self, held: LazyMap) -> tuple[str, str]:
+    def axes_of(self, held: LazyMap) -> tuple[str, str]:
         """Who looks at whom."""
         if held.kind in ("cross", "align"):
             return "target", "source"
@@ -84,16 +83,16 @@ class TranslationInspection(Inspection):
     def paths(self) -> LayerPaths:
         """The layers as one."""
         streams = {name: self._streams(held) for name, held in self.store.items()}
-        return LayerPaths(self.store, streams, {"source": len(self.sides["source"].tokens), "target": len(self.chosen)})
+        return LayerPaths(self.store, streams, {"source": len(self.axes["source"].tokens), "target": len(self.chosen)})
 
     def _streams(self, held: LazyMap) -> tuple[str, str]:
-        writes, reads = self.sides_of(held)
+        writes, reads = self.axes_of(held)
         return writes, "target" if reads == "written" else reads
 
     @property
     def targets(self) -> list[str]:
         """Every token of the translation."""
-        return self.sides["target"].tokens if self.paths.whole else []
+        return self.axes["target"].tokens if self.paths.whole else []
 
     def rollout(self, query: int) -> np.ndarray:
         """How much of each source token reaches a token of the translation; the rest is words written before."""
@@ -106,7 +105,7 @@ class TranslationInspection(Inspection):
         with self._with_interventions():
             found = self.paths.relevance(
                 self.predictor.model,
-                self.inputs,
+                self.model_inputs,
                 lambda answer: answer[0, target, self.chosen[target]],
                 "target",
                 target,
@@ -115,4 +114,4 @@ class TranslationInspection(Inspection):
 
     def _asked(self, target: int) -> None:
         if not 0 <= target < len(self.chosen):
-            raise BadInput(f"there is no token {target} in the {self.own}; there are 0 to {len(self.chosen) - 1}")
+            raise BadInput(f"there is no token {target} in the output; there are 0 to {len(self.chosen) - 1}")

@@ -1,6 +1,6 @@
-"""Looks over HTTP: have a model read something, then ask about any part of any map. Numbers travel as bytes.
+"""Inspections over HTTP: run a model on an input, then ask for any part of any map. Numbers travel as bytes.
 
-    POST /explore/inspections                                   what was read: tokens, places, output, the list of maps
+    POST /explore/inspections                                   tokens with positions, the output, the list of maps
     GET  /explore/inspections/{id}/sample | tile                uint8, 255 is the weight in the header X-Scale
     GET  /explore/inspections/{id}/row | column | rollout | relevance       float32, little endian
     GET  /explore/inspections/{id}/picture | spectrogram        PNG
@@ -20,11 +20,11 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
-from regard.serve.http.routes import parse_request
+from regard.serve.http.schemas import parse_request
 from regard.serve.http.uploads import check_image, media_type, read_files, read_json
 
 FILE_KINDS = ("image", "audio")  # inputs that come as an upload
@@ -53,7 +53,7 @@ class InspectionRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     interventions: Annotated[list[dict[str, Any]], Field(max_length=256)] = []
 
 
@@ -86,7 +86,7 @@ def _add_read_route(router: APIRouter, jobs: Jobs, inspections: InspectionCache)
         "required": ["model", "file"],
         "properties": {
             "model": {"type": "string"},
-            "given": {"type": "string", "description": "JSON"},
+            "inputs": {"type": "string", "description": "JSON"},
             "interventions": {"type": "string", "description": "JSON"},
             "file": {"type": "string", "format": "binary"},
         },
@@ -110,7 +110,7 @@ def _add_read_route(router: APIRouter, jobs: Jobs, inspections: InspectionCache)
             wanted.model,
             lambda predictor: inspect(
                 predictor,
-                wanted.given,
+                wanted.inputs,
                 name=wanted.model,
                 interventions=wanted.interventions,
                 most=jobs.settings.max_inspection_bytes,
@@ -172,7 +172,7 @@ def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCach
     @router.get("/inspections/{id}/spectrogram", responses=_png(), response_class=Response)
     async def spectrogram(id: str) -> Response:
         """The sound that the model heard, as a picture of its frames."""
-        if (found := inspections.get(id).sound) is None or found.get("spectrogram") is None:
+        if (found := inspections.get(id).audio) is None or found.get("spectrogram") is None:
             raise ApiError(404, "this inspection has no sound")
         return Response(found["spectrogram"], media_type="image/png")
 
@@ -182,8 +182,9 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     from regard.interpret.inspection import inspection_class
 
     predictor = jobs.pool.get(name)
-    cls = inspection_class(type(predictor))
-    if cls is None:
+    try:
+        cls = inspection_class(type(predictor))
+    except Unsupported:
         return None
     inputs, options = cls.fields(type(predictor))
     output = getattr(getattr(predictor, "outputs", None), "kind", "")
@@ -212,7 +213,7 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
             raise BadInput(f"{wanted.model} takes {', '.join(inputs) or 'no inputs'}, not a file")
         if inputs[name] == "image":
             content = await asyncio.to_thread(check_image, content, jobs.settings)
-        wanted.given[name] = content
+        wanted.inputs[name] = content
     _check_limits(wanted, jobs)
     return wanted
 
@@ -220,14 +221,14 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
 def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
     """No more text and no larger numbers than a service answers within its time."""
     total = 0
-    for name, value in wanted.given.items():
+    for name, value in wanted.inputs.items():
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 total += len(each)
                 if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
-                    raise ApiError(422, f"{name} holds half a character", f"given.{name}")
+                    raise ApiError(422, f"{name} holds half a character", f"inputs.{name}")
             elif isinstance(each, (int, float)) and not -MAX_NUMBER <= each <= MAX_NUMBER:  # NaN is not either
-                raise ApiError(422, f"{name} must lie between -{MAX_NUMBER} and {MAX_NUMBER}", f"given.{name}")
+                raise ApiError(422, f"{name} must lie between -{MAX_NUMBER} and {MAX_NUMBER}", f"inputs.{name}")
     if total > jobs.settings.max_characters:
         raise BadInput(f"{total:,} characters are more than the {jobs.settings.max_characters:,} of one request")
 

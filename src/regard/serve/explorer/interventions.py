@@ -1,7 +1,7 @@
 """What an intervention does, over HTTP: the original and the changed output beside one another.
 
     POST /explore/interventions      {"inspection": ID, "interventions": [...]}            of an input that was read
-                                     {"model", "given": {"text"}, "interventions": [...]}  of any other
+                                     {"model", "inputs": {"text"}, "interventions": [...]}  of any other
 
 The changed maps are a look of their own: POST /explore/inspections with the same interventions.
 """
@@ -41,7 +41,7 @@ class CompareRequest(BaseRequest):
     interventions: Annotated[list[InterventionSpec], Field(min_length=1, max_length=64)]
     inspection: Annotated[str | None, Field(max_length=64)] = None
     model: Annotated[str | None, Field(max_length=200)] = None
-    given: Annotated[dict[str, str | int], Field(max_length=8, default_factory=dict)]
+    inputs: Annotated[dict[str, str | int], Field(max_length=8, default_factory=dict)]
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
@@ -53,11 +53,11 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         """Both outputs, and how likely the original one is under each: tokens, log-probabilities, loss."""
         from regard.interpret.compare import compare_outputs
 
-        name, given = _input(asked, jobs, inspections)
+        name, inputs = _input(asked, jobs, inspections)
         changes = [change.model_dump(exclude_none=True) for change in asked.interventions]
         await asyncio.to_thread(jobs.pool.get, name)
         found: dict[str, Any] = await jobs.pool.run(
-            name, lambda predictor: compare_outputs(predictor, given, changes), jobs.settings.timeout
+            name, lambda predictor: compare_outputs(predictor, inputs, changes), jobs.settings.timeout
         )
         return found | {"model": name}
 
@@ -68,8 +68,8 @@ def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> t
     """The model and what it reads."""
     if asked.inspection is not None:
         look = inspections.get(asked.inspection)
-        return look.model, look.given
+        return look.model, look.inputs
     if asked.model is None:
         raise BadInput("say which look is meant, or give a model and what it is to read")
-    jobs.check_texts([value for value in asked.given.values() if isinstance(value, str)])
-    return asked.model, asked.given
+    jobs.check_texts([value for value in asked.inputs.values() if isinstance(value, str)])
+    return asked.model, asked.inputs

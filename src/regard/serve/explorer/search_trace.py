@@ -1,10 +1,10 @@
 """The search view over HTTP: the trace of a search as JSON (interpret.search_trace).
 
-    GET  /explore/search        the models that search, the ways each of them can, and the settings by default
-    POST /explore/search        {"model", "given": {"text"}, "search": {"how", "beam_size", ...}}; a sound comes in a
-                                form, or is that of a stored inspection: {"model", "inspection": id, "search"}
+    GET  /explore/search        the models that search, the methods of each, and the default settings
+    POST /explore/search        {"model", "inputs": {"text"}, "search": {"method", "beam_size", ...}}; a recording comes
+                                in a form, or from a stored inspection: {"model", "inspection": id, "search"}
 
-The search runs on the model's own thread, in its turn, so that nobody else's words go through the maps that it watches.
+The search runs on the model's own thread, so that no other request is captured in its maps.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from regard.modalities.base import Limits
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
-from regard.serve.http.routes import parse_request
-from regard.serve.http.schemas import BaseRequest
+from regard.serve.http.schemas import BaseRequest, parse_request
 from regard.serve.http.uploads import media_type, read_files, read_json
 
-MAX_AUDIO_SECONDS = 20.0  # of a sound that is followed
+MAX_AUDIO_SECONDS = 20.0  # of a recording that is followed
 
 
 class SearchOptions(BaseRequest):
     """How the search goes; what a way of searching does not use is left alone."""
 
-    how: Literal["beam", "greedy", "diverse", "sample"] | None = None
+    method: Literal["beam", "greedy", "diverse", "sample"] | None = None
     beam_size: Annotated[int, Field(ge=1, le=8)] = 4
     groups: Annotated[int, Field(ge=1, le=8)] = 2
     diversity: Annotated[float, Field(ge=0, le=20)] = 0.5
@@ -59,8 +58,8 @@ class SearchTraceRequest(BaseRequest):
     """A search to be played."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
-    given: SearchInput = SearchInput()
-    inspection: Annotated[str | None, Field(max_length=64, description="Take what this look was given.")] = None
+    inputs: SearchInput = SearchInput()
+    inspection: Annotated[str | None, Field(max_length=64, description="Use the inputs of this inspection.")] = None
     search: SearchOptions = SearchOptions()
 
 
@@ -70,7 +69,7 @@ class SearchingModel(BaseModel):
     name: str
     task: str
     input: str
-    ways: list[str]
+    methods: list[str]
 
 
 class SearchingModels(BaseModel):
@@ -95,29 +94,29 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
             SearchingModel(
                 name=name,
                 task=jobs.pool.task(name),
-                input="sound" if "audio" in getattr(one, "inputs", ()) else "text",
-                ways=ways,
+                input="audio" if "audio" in getattr(one, "inputs", ()) else "text",
+                methods=methods,
             )
             for name, one in every.items()
-            if (ways := search_methods(one))
+            if (methods := search_methods(one))
         ]
         return SearchingModels(models=models, defaults=asdict(SearchTraceConfig()))
 
     @router.post("/search", openapi_extra=_bodies(), response_model=dict[str, Any])
     async def played(request: Request) -> Response:
         """One search, step by step: what was offered, kept, pruned and why, and where the beams looked."""
-        wanted, sound = await _parse_request(request)
+        wanted, audio = await _parse_request(request)
         predictor = await asyncio.to_thread(jobs.pool.get, wanted.model)
-        given = _given(wanted, inspections)
-        sound = sound or given.get("sound")
-        if isinstance(sound, bytes):
+        inputs = _inputs(wanted, inspections)
+        audio = audio or inputs.get("audio")
+        if isinstance(audio, bytes):
             if "audio" not in getattr(predictor, "inputs", ()):
                 raise BadInput(f"{wanted.model} does not read sounds")
-            given["sound"] = await asyncio.to_thread(Audio.read, sound, Limits(seconds=MAX_AUDIO_SECONDS))
+            inputs["audio"] = await asyncio.to_thread(Audio.read, audio, Limits(seconds=MAX_AUDIO_SECONDS))
         search = wanted.search.model_dump(exclude_none=True)
         shown: bytes = await jobs.pool.run(
             wanted.model,
-            lambda one: json.dumps(trace_search(one, given, **search), allow_nan=False).encode(),
+            lambda one: json.dumps(trace_search(one, inputs, **search), allow_nan=False).encode(),
             jobs.settings.timeout,
         )
         return Response(shown, media_type="application/json")
@@ -126,12 +125,12 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
 
 
 async def _parse_request(request: Request) -> tuple[SearchTraceRequest, bytes | None]:
-    """What is to be played, and the sound where one came with it."""
+    """What is to be played, and the uploaded recording, if any."""
     if media_type(request) != "multipart/form-data":
         return parse_request(SearchTraceRequest, await read_json(request)), None
     (content, *more), fields = await read_files(request, ())
     if more:
-        raise ApiError(422, "one sound at a time can be followed", "file")
+        raise ApiError(422, "Upload one recording at a time.", "file")
     values: dict[str, Any] = dict(fields)
     if "search" in values:
         try:
@@ -141,13 +140,15 @@ async def _parse_request(request: Request) -> tuple[SearchTraceRequest, bytes | 
     return parse_request(SearchTraceRequest, values), content
 
 
-def _given(wanted: SearchTraceRequest, inspections: InspectionCache) -> dict[str, Any]:
-    """What is searched for; a look may hold it."""
+def _inputs(wanted: SearchTraceRequest, inspections: InspectionCache) -> dict[str, Any]:
+    """Return the inputs of a request; they may be those of a stored inspection."""
     if wanted.inspection is not None:
         return {
-            name: value for name, value in inspections.get(wanted.inspection).given.items() if name in ("text", "sound")
+            name: value
+            for name, value in inspections.get(wanted.inspection).inputs.items()
+            if name in ("text", "audio")
         }
-    return wanted.given.model_dump(exclude_none=True)
+    return wanted.inputs.model_dump(exclude_none=True)
 
 
 def _bodies() -> dict[str, Any]:
@@ -163,7 +164,7 @@ def _bodies() -> dict[str, Any]:
     schema = SearchTraceRequest.model_json_schema(ref_template="#/components/schemas/{model}")
     inner = schema.pop("$defs", {})
     plain = json.loads(json.dumps(schema))
-    for name in ("given", "search"):
-        plain["properties"][name] = inner["SearchInput" if name == "given" else "SearchOptions"]
+    for name in ("inputs", "search"):
+        plain["properties"][name] = inner["SearchInput" if name == "inputs" else "SearchOptions"]
     content = {"application/json": {"schema": plain}, "multipart/form-data": {"schema": form}}
     return {"requestBody": {"required": True, "content": content}}

@@ -41,16 +41,16 @@ def take_snapshot(
         maps |= {map["name"]: {"raw": raw} for map, raw in more}
         about["maps"] += [map for map, _ in more]
     rollout = _rollouts(inspection, about)
-    about |= {"rollout": about.get("rollout") if rollout is not None else None}
-    about |= {"relevance": [] if relevance is None else about["relevance"]}
-    picture = inspection.picture if inspection.picture is not None else (inspection.sound or {}).get("spectrogram")
+    about |= {"rollout_axis": about.get("rollout_axis") if rollout is not None else None}
+    about |= {"relevance_targets": [] if relevance is None else about["relevance_targets"]}
+    picture = inspection.picture if inspection.picture is not None else (inspection.audio or {}).get("spectrogram")
     return Snapshot(about, maps, rollout, picture, relevance)
 
 
 def all_relevances(inspection: Inspection) -> np.ndarray | None:
     """How much each input cell spoke for every answer; None where that cannot be asked, or of too many."""
-    answers = inspection.about()["relevance"]
-    if not answers or len(answers) > MAX_ANSWERS or len(inspection.sides[inspection.input].tokens) > MAX_TOKENS:
+    answers = inspection.about()["relevance_targets"]
+    if not answers or len(answers) > MAX_ANSWERS or len(inspection.axes[inspection.input_axis].tokens) > MAX_TOKENS:
         return None
     try:
         return np.stack([inspection.relevance(target) for target in range(len(answers))])
@@ -90,11 +90,11 @@ def _up_to_each_layer(
 
 
 def _rollouts(inspection: Inspection, about: dict[str, Any]) -> np.ndarray | None:
-    side = about.get("rollout")
-    if not side or len(inspection.sides[side].tokens) > MAX_TOKENS:
+    side = about.get("rollout_axis")
+    if not side or len(inspection.axes[side].tokens) > MAX_TOKENS:
         return None
     try:
-        return np.stack([inspection.rollout(query) for query in range(len(inspection.sides[side].tokens))])
+        return np.stack([inspection.rollout(query) for query in range(len(inspection.axes[side].tokens))])
     except RegardError:  # the layers of this model do not chain; the page says that it has none
         return None
 

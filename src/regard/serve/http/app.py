@@ -1,12 +1,12 @@
-"""All routes of the service, in one app: ``make(ModelPool(["en-de"]), Settings())``.
+"""The service as a FastAPI app with all its routes: ``make_app(ModelPool(["en-de"]), Settings())``.
 
     GET  /health /ready /metrics /openapi.json /v1/models
-    POST /v1/translate /v1/generate /v1/fill /v1/classify /v1/embed /v1/transcribe /v1/pronounce
-    POST /v1/run/NAME               any model, as its predictor declares (serve.http.run_routes)
-    POST /v1/completions            as OpenAI's clients ask (serve.completions)
+    POST /v1/run/NAME               any model, as its predictor declares (serve.http.routes)
+    POST /v1/VERB                   the same for the first model that can translate, generate, classify, ...
+    POST /v1/completions            compatible with OpenAI's clients (serve.http.completions)
     GET  / /page/... /explore/...   with Settings(explore=True) (serve.explorer)
 
-Every request passes serve.guard first; what goes wrong becomes JSON in serve.errors.
+Requests pass serve.http.middleware first; errors become JSON in serve.http.errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 
 import regard
 from regard.serve.explorer.routes import add_explorer
-from regard.serve.http import completions, errors, routes, run_routes
+from regard.serve.http import completions, errors, routes
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.metrics import memory
 from regard.serve.http.middleware import SecurityMiddleware
@@ -32,7 +32,7 @@ from regard.serve.http.settings import Settings
 
 
 def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
-    """The service over these models."""
+    """Return the service of some models."""
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -47,7 +47,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
         title="Regard",
         summary="Models that attend, and what they attend to.",
         version=regard.__version__,
-        docs_url=None,  # their pages come from elsewhere; nothing here does
+        docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
         lifespan=life,
@@ -59,7 +59,6 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     jobs = Jobs(pool, settings)
     app.include_router(routes.routes(jobs))
     app.include_router(completions.routes(jobs))
-    app.include_router(run_routes.routes(jobs))
     if settings.explore:
         add_explorer(app, jobs)
     if settings.cors_origins:
@@ -69,39 +68,37 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
-    app.add_middleware(
-        SecurityMiddleware, pool=pool, settings=settings
-    )  # the last that is added is the first that is passed
+    app.add_middleware(SecurityMiddleware, pool=pool, settings=settings)  # added last, so it runs first
     pool.metrics.gauge("regard_memory_bytes", "Memory of this process.", "", lambda: {"": memory()})
     return app
 
 
 def _log_load_error(loading: asyncio.Future[None]) -> None:
-    """Models that could not be loaded are said once; whoever asks for one hears it again."""
+    """Log why a model could not be loaded; a request to it gets the error again."""
     if not loading.cancelled() and (error := loading.exception()) is not None:
-        errors.log.error("a model could not be loaded: %s", error)
+        errors.log.error("A model could not be loaded: %s", error)
 
 
 def _add_service_routes(app: FastAPI, pool: ModelPool) -> None:
-    """How it is, and what it has."""
+    """Add the routes on the service itself: health, readiness, metrics and the list of models."""
 
     @app.get("/health", tags=["service"])
     async def health() -> Status:
-        """It runs."""
+        """Whether the service runs."""
         return Status(status="ok")
 
     @app.get("/ready", tags=["service"], response_model=Status)
     async def ready() -> Any:
-        """It takes requests: all models are loaded, and it is not about to stop."""
+        """Whether the service takes requests: all models are loaded, and it is not stopping."""
         if pool.closing:
-            return errors.error_response(503, "the service is about to stop", retry_after=5)
+            return errors.error_response(503, "The service is stopping.", retry_after=5)
         if not pool.loaded:
-            return errors.error_response(503, "models are still being loaded", retry_after=2)
+            return errors.error_response(503, "Models are still being loaded.", retry_after=2)
         return Status(status="ready")
 
     @app.get("/metrics", tags=["service"], response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Numbers for Prometheus."""
+        """Metrics for Prometheus."""
         return PlainTextResponse(pool.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/v1/models", tags=["models"])

@@ -1,16 +1,16 @@
 """Dynamic batching: requests that arrive together run together, and none changes another's answer.
 
-    one thread for each model      nothing else computes with it, so nothing else has to lock it
-    one queue                      bounded; where it is full a request is refused at once, with a time to come back
-    a group                        the oldest request, and those behind it that ask for the same thing in the same way
+    one thread per model     nothing else computes with the model, so no lock is needed
+    one queue per model      bounded; a full queue refuses requests at once and says when to try again
+    a batch                  the oldest request and those behind it with the same key (the same options)
 
-A group is formed of what waits; only where nothing ran before it does the oldest wait for company, `wait` seconds at
-most. So a lone request is answered at once, and under load groups grow by themselves while the one before them runs.
+A batch is formed from what waits. Only an idle model waits for more requests, at most `wait` seconds after the oldest
+one arrived: a single request is answered at once, and under load batches grow while the one before them runs.
 
-The work of a group is a function of all its items: a list of answers, or a generator that yields lists of (item, news)
-while it goes on and returns that list. Generators take turns, a step each, so that a long text holds nobody up; one
-whose requests are all gone (answered late, or their clients left) is closed. Where a group fails, its requests are
-tried one by one, so that each gets its own error or its own answer.
+The work of a batch is a function of all its items. It returns a list of answers, or a generator that yields lists of
+(item, news) after each step and returns the answers. Generators take turns, one step each, so that a long text does
+not block others. A batch that nobody waits for any more, because its clients left or its time is up, is cancelled
+(core.cancellation). If a batch fails, its requests are tried one by one: each gets its own answer or its own error.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import asyncio
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-MAX_GENERATORS = 4  # generators that take turns; more wait, and so come together
+from regard.core.cancellation import Cancelled, cancel_when
 
-BatchFunction = Callable[
-    [list[Any]], Any
-]  # items -> answers, or a generator of lists of (item, news) that returns them
-ProgressCallback = Callable[[int, Any], None]  # told (item, news)
+MAX_GENERATORS = 4  # generators that take turns; more would wait, and so form larger batches
+
+BatchFunction = Callable[[list[Any]], Any]  # items -> answers, or a generator (see above)
+ProgressCallback = Callable[[int, Any], None]  # called with (item, news)
 
 
 class Unavailable(Exception):
-    """A request that is not taken now; it may come back after so many seconds."""
+    """A request that cannot be answered now; the client may try again after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -43,60 +43,113 @@ class Unavailable(Exception):
 
 
 class QueueFull(Unavailable):
-    """Too many wait already."""
+    """Too many requests wait for the model."""
 
 
 class ShuttingDown(Unavailable):
-    """The service is about to stop."""
+    """The service is stopping."""
 
 
 class DeadlineExceeded(Unavailable):
-    """No answer in time."""
+    """The answer took too long."""
 
 
 @dataclass(eq=False)
 class Job:
-    """One request: what it is like (jobs of one key may run together), what it holds, and where its answer goes."""
+    """One request in the queue of a model. Jobs with equal keys may run together."""
 
     key: Hashable
     items: list[Any]
     run: BatchFunction
     on_progress: ProgressCallback | None = None
-    weight: int = 0  # how much of a group it is; 0: as its items
+    weight: int = 0  # its share of a batch; 0: the number of its items
     future: Future[list[Any]] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
+    reported: Counter[int] = field(default_factory=Counter)  # news sent to the client, per item
 
     def __post_init__(self) -> None:
         self.weight = self.weight or len(self.items)
 
     @property
     def is_abandoned(self) -> bool:
-        """Nobody waits for it any more."""
+        """Whether nobody waits for the answer any more."""
         return self.future.done()
 
     def answer(self, found: Sequence[Any]) -> None:
-        """Here it is; to whoever is still there."""
+        """Deliver the answers, unless nobody waits for them."""
         with suppress(InvalidStateError):
             self.future.set_result(list(found))
 
     def fail(self, error: BaseException) -> None:
-        """It could not be answered."""
+        """Deliver an error, unless nobody waits for the answer."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
 
-@dataclass(eq=False)
-class _RunningBatch:
-    """A group whose work is a generator."""
+class _Batch:
+    """Jobs that run together. Positions in the list of all their items lead back to a job and its own item."""
 
-    jobs: list[Job]
-    work: Generator[Sequence[tuple[int, Any]], None, Sequence[Any]]
-    told: bool = False  # whether anybody has been told anything
-    since: float = field(default_factory=time.monotonic)
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs, self.since = jobs, time.monotonic()
+        self.owners = [(job, number) for job in jobs for number in range(len(job.items))]
+        self.steps: Generator[Sequence[tuple[int, Any]], None, Sequence[Any]] | None = None
+        self._seen = Counter[tuple[Job, int]]()  # news of this run, per item
+
+    def is_abandoned(self) -> bool:
+        return all(job.is_abandoned for job in self.jobs)
+
+    def start(self) -> bool:
+        """Run the work, or begin it where it is a generator; return whether there are more steps."""
+        with cancel_when(self.is_abandoned):
+            found = self.jobs[0].run([job.items[number] for job, number in self.owners])
+        if isinstance(found, Generator):
+            self.steps = found
+            return True
+        self._resolve(found)
+        return False
+
+    def step(self) -> bool:
+        """Run one step of the generator and report its news; return whether there are more steps."""
+        assert self.steps is not None
+        try:
+            with cancel_when(self.is_abandoned):
+                news = next(self.steps)
+        except StopIteration as stop:
+            self._resolve(stop.value)
+            return False
+        for position, what in news:
+            self._report(*self.owners[position], what)
+        return True
+
+    def close(self) -> None:
+        """End the generator of a batch that is cancelled."""
+        if self.steps is not None:
+            self.steps.close()
+
+    def _resolve(self, found: Sequence[Any]) -> None:
+        if len(found) != len(self.owners):
+            raise RuntimeError(f"a batch of {len(self.owners)} items got {len(found)} answers")
+        answers: dict[Job, list[Any]] = {job: [] for job in self.jobs}
+        for (job, _), answer in zip(self.owners, found, strict=True):
+            answers[job].append(answer)
+        for job, own in answers.items():
+            job.answer(own)
+
+    def _report(self, job: Job, item: int, what: Any) -> None:
+        """Call a job's callback; a job that runs again, alone, is not told twice. What the callback raises is the
+        error of its job alone."""
+        self._seen[job, item] += 1
+        if job.on_progress is None or job.is_abandoned or self._seen[job, item] <= job.reported[item]:
+            return
+        job.reported[item] += 1
+        try:
+            job.on_progress(item, what)
+        except Exception as error:
+            job.fail(error)
 
 
 class Batcher:
-    """The thread of a model and the queue before it. `observe` is told (jobs, items, seconds) of every group."""
+    """The thread of a model and the queue in front of it. `on_batch` gets (jobs, items, seconds) of every batch."""
 
     def __init__(
         self,
@@ -107,31 +160,25 @@ class Batcher:
         on_batch: Callable[[int, int, float], None] | None = None,
         name: str = "model",
     ) -> None:
-        self.max_queue_size, self.max_batch_size, self.wait, self.max_generators, self.on_batch = (
-            max_queue_size,
-            max_batch_size,
-            wait,
-            max_generators,
-            on_batch,
-        )
-        self.lock = threading.RLock()  # held while the model computes
+        self.max_queue_size, self.max_batch_size, self.wait = max_queue_size, max_batch_size, wait
+        self.max_generators, self.on_batch = max_generators, on_batch
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self._each = 0.05  # seconds a request takes, about
+        self._seconds_per_request = 0.05  # running average
         self._thread = threading.Thread(target=self._work, name=f"regard {name}", daemon=True)
-        self._begun = False
+        self._started = False
 
-    # -- those who ask -------------------------------------------------------------------------------------------------
+    # -- called by requests --------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def retry_after(self) -> int:
-        """When it is worth coming back, in whole seconds."""
-        return min(60, max(1, math.ceil(self._each * len(self._waiting))))
+        """Return after how many seconds the queue should have been worked off, from 1 to 60."""
+        return min(60, max(1, math.ceil(self._seconds_per_request * len(self._waiting))))
 
     def put(
         self,
@@ -141,20 +188,19 @@ class Batcher:
         on_progress: ProgressCallback | None = None,
         weight: int = 0,
     ) -> Job:
-        """Stand in the queue, or be refused."""
+        """Add a request to the queue; raise `QueueFull` or `ShuttingDown` where it is not accepted."""
         job = Job(key, list(items), run, on_progress, weight)
         with self._changed:
             if self._closing:
-                raise ShuttingDown("the service is about to stop", 5)
+                raise ShuttingDown("The service is stopping.", 5)
             if len(self._waiting) >= self.max_queue_size:
                 self._waiting = deque(job for job in self._waiting if not job.is_abandoned)
             if len(self._waiting) >= self.max_queue_size:
-                raise QueueFull(
-                    f"{self.max_queue_size} requests wait for this model already; come back later", self.retry_after()
-                )
+                message = f"{self.max_queue_size} requests wait for this model already; try again later."
+                raise QueueFull(message, self.retry_after())
             self._waiting.append(job)
-            if not self._begun:
-                self._begun = True
+            if not self._started:
+                self._started = True
                 self._thread.start()
             self._changed.notify()
         return job
@@ -168,71 +214,64 @@ class Batcher:
         on_progress: ProgressCallback | None = None,
         weight: int = 0,
     ) -> list[Any]:
-        """The answers to some items, or Late. A request that is given up leaves the queue."""
+        """Return the answers to some items; raise `DeadlineExceeded` after `seconds`. A cancelled call, or one that
+        runs out of time, leaves the queue, and its work stops."""
         job = self.put(key, items, run, on_progress, weight)
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.wrap_future(job.future)
         except TimeoutError:
             if job.future.done() and not job.future.cancelled() and job.future.exception() is not None:
-                raise  # the work's own
-            raise DeadlineExceeded(
-                f"no answer within {seconds:g} s; ask for less, or come back later", self.retry_after()
-            ) from None
+                raise  # raised by the work itself
+            message = f"No answer within {seconds:g} s; ask for less, or try again later."
+            raise DeadlineExceeded(message, self.retry_after()) from None
 
-    def close(self, grace: float = 10.0) -> None:
-        """Take no more, finish what waits; what is not done after `grace` seconds is given up."""
+    def close(self, timeout: float = 10.0) -> None:
+        """Accept no more requests and finish those that wait; after `timeout` seconds the others fail."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._begun:
-            self._thread.join(grace)
+        if self._started:
+            self._thread.join(timeout)
         with self._changed:
             for job in self._waiting:
-                job.fail(ShuttingDown("the service has stopped", 5))
+                job.fail(ShuttingDown("The service has stopped.", 5))
             self._waiting.clear()
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- the model's thread --------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        going: deque[_RunningBatch] = deque()
+        running: deque[_Batch] = deque()  # batches whose work is a generator
         idle = True
         while True:
-            group = self._group(going, idle)
-            if group is None and not going:
+            jobs = self._next_jobs(running, idle)
+            if jobs is None and not running:
                 return
-            began = time.monotonic()
-            if group:
-                self._start(group, going)
-            for _ in range(len(going)):
-                one = going.popleft()
-                if self._step(one, going):
-                    going.append(one)
-            idle = not group and not going
-            if group and not going:
-                self._learn(time.monotonic() - began, group)
+            if jobs:
+                self._start(jobs, running)
+            for _ in range(len(running)):
+                batch = running.popleft()
+                if self._step(batch, running):
+                    running.append(batch)
+            idle = not jobs and not running
 
-    def _learn(self, seconds: float, jobs: Sequence[Job]) -> None:
-        """How long a request takes, about: what those who are refused are told goes by it."""
-        self._each += 0.2 * (seconds / len(jobs) - self._each)
-
-    def _group(self, going: Sequence[_RunningBatch], idle: bool) -> list[Job] | None:
-        """Those who are next; an empty list where others have a turn first, None at the end."""
+    def _next_jobs(self, running: Sequence[_Batch], idle: bool) -> list[Job] | None:
+        """Return the jobs of the next batch: empty where running batches go on first, None where all is done."""
         with self._changed:
-            if len(going) >= self.max_generators:
+            if len(running) >= self.max_generators:
                 return []
-            if not going:
+            if not running:
                 while not self._waiting and not self._closing:
                     idle = True
                     self._changed.wait()
             if not self._waiting:
-                return [] if going else None
-            if idle and not going and not self._closing:
-                self._company()
-            return self._picked()
+                return [] if running else None
+            if idle and not running and not self._closing:
+                self._wait_for_more()
+            return self._take()
 
-    def _company(self) -> None:
-        """Wait a little for others that go with the oldest."""
+    def _wait_for_more(self) -> None:
+        """Wait a little for requests that can run together with the oldest."""
         first = self._waiting[0]
         until = first.since + self.wait
         while (left := until - time.monotonic()) > 0 and not self._closing:
@@ -240,77 +279,57 @@ class Batcher:
                 return
             self._changed.wait(left)
 
-    def _picked(self) -> list[Job]:
-        """The oldest that is still wanted and those that go with it, as many as a group may hold, in their order."""
-        picked, left, full = list[Job](), deque[Job](), 0
+    def _take(self) -> list[Job]:
+        """Remove and return the oldest request and those with its key, in their order, as many as a batch may hold."""
+        taken, left, weight = list[Job](), deque[Job](), 0
         for job in self._waiting:
             if job.is_abandoned:
                 continue
-            if not picked or (job.key == picked[0].key and full + job.weight <= self.max_batch_size):
-                picked.append(job)
-                full += job.weight
+            if not taken or (job.key == taken[0].key and weight + job.weight <= self.max_batch_size):
+                taken.append(job)
+                weight += job.weight
             else:
                 left.append(job)
         self._waiting = left
-        return picked
+        return taken
 
-    def _start(self, jobs: list[Job], going: deque[_RunningBatch]) -> None:
-        """Do the work of a group, or begin it; where it fails, of each by itself."""
-        if not jobs:
-            return
-        began, items = time.monotonic(), [item for job in jobs for item in job.items]
+    def _start(self, jobs: list[Job], running: deque[_Batch]) -> None:
+        """Run the work of some jobs, or begin it."""
+        batch = _Batch(jobs)
         try:
-            with self.lock:
-                found = jobs[0].run(items)
-            if isinstance(found, Generator):
-                going.append(_RunningBatch(jobs, found))
+            if batch.start():
+                running.append(batch)
             else:
-                _resolve(jobs, found)
+                self._learn(time.monotonic() - batch.since, jobs)
         except BaseException as error:
-            self._failed(jobs, error, going)
+            self._failed(batch, error, running)
         if self.on_batch is not None:
-            self.on_batch(len(jobs), len(items), time.monotonic() - began)
+            self.on_batch(len(jobs), len(batch.owners), time.monotonic() - batch.since)
 
-    def _step(self, one: _RunningBatch, going: deque[_RunningBatch]) -> bool:
-        """One step of a group; whether there are more. Where nobody waits for it there are none."""
-        if all(job.is_abandoned for job in one.jobs):
-            one.work.close()
+    def _step(self, batch: _Batch, running: deque[_Batch]) -> bool:
+        """Run one step of a batch; return whether there are more."""
+        if batch.is_abandoned():
+            batch.close()
             return False
         try:
-            with self.lock:
-                news = next(one.work)
-            for item, what in news:
-                one.told = True
-                _report_progress(one.jobs, item, what)
-            return True
-        except StopIteration as stop:
-            _resolve(one.jobs, stop.value)
-            self._learn((time.monotonic() - one.since) / (1 + len(going)), one.jobs)
+            if batch.step():
+                return True
+            self._learn((time.monotonic() - batch.since) / (1 + len(running)), batch.jobs)
         except BaseException as error:
-            self._failed(one.jobs, error, going, again=not one.told)
+            self._failed(batch, error, running)
         return False
 
-    def _failed(self, jobs: list[Job], error: BaseException, going: deque[_RunningBatch], again: bool = True) -> None:
-        """The error of a lone request is its own; of several each is tried `again` by itself."""
-        if len(jobs) == 1 or not again:
-            for job in jobs:
-                job.fail(error)
-        else:
-            for job in jobs:
-                self._start([job], going)
+    def _learn(self, seconds: float, jobs: Sequence[Job]) -> None:
+        """Update the time that a request takes, from which `retry_after` is estimated."""
+        self._seconds_per_request += 0.2 * (seconds / len(jobs) - self._seconds_per_request)
 
-
-def _resolve(jobs: Sequence[Job], found: Sequence[Any]) -> None:
-    at = 0
-    for job in jobs:
-        job.answer(found[at : at + len(job.items)])
-        at += len(job.items)
-
-
-def _report_progress(jobs: Sequence[Job], item: int, news: Any) -> None:
-    for job in jobs:
-        if item < len(job.items):
-            if job.on_progress is not None and not job.is_abandoned:
-                job.on_progress(item, news)
+    def _failed(self, batch: _Batch, error: BaseException, running: deque[_Batch]) -> None:
+        """Deliver the error of a single request; try each of several again, alone."""
+        if isinstance(error, Cancelled):
             return
-        item -= len(job.items)
+        waiting = [job for job in batch.jobs if not job.is_abandoned]
+        for job in waiting:
+            if len(batch.jobs) == 1:
+                job.fail(error)
+            else:
+                self._start([job], running)

@@ -1,8 +1,6 @@
-"""What goes wrong, as JSON: ``{"error": {"type", "message", "field"}}``, with the status that says whose turn it is.
+"""Errors as JSON, ``{"error": {"type", "message", "field"}}``, with an HTTP status: 4xx client error, 5xx server error.
 
-400 malformed    401 token       404 not_found     405 method       408 slow          413 too_large
-415 media_type   421 host        403 origin        422 invalid      429 busy          503 closing | full
-504 late         500 internal: a bug of ours; its traceback goes to our log, never to a client
+`TYPES` has the types by status. The traceback of a 500, which is a bug, goes to the log and never to a client.
 """
 
 from __future__ import annotations
@@ -40,20 +38,20 @@ TYPES = {
     504: "deadline_exceeded",
 }
 UNAVAILABLE_STATUS: dict[type[Unavailable], int] = {QueueFull: 429, ShuttingDown: 503, DeadlineExceeded: 504}
-_BRANCH = re.compile(r"constrained-|\w+\[|function-")  # pydantic's name of one of several ways to read a field
-_PATH = re.compile(r"(?<![\w<])/(?:[\w.+@-]+/)+[\w.+@-]*")  # of this machine
+_BRANCH = re.compile(r"constrained-|\w+\[|function-")  # pydantic's name of one alternative of a field's type
+_PATH = re.compile(r"(?<![\w<])/(?:[\w.+@-]+/)+[\w.+@-]*")  # an absolute path
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """The details of an error."""
 
-    type: str = Field(description="A word for programs.")
-    message: str = Field(description="A line for people.")
-    field: str | None = Field(None, description="The part of the request that is meant, where there is one.")
+    type: str = Field(description="The type of the error, for programs.")
+    message: str = Field(description="What was wrong and what is expected.")
+    field: str | None = Field(None, description="The field of the request, where the error is about one.")
 
 
 class ErrorResponse(BaseModel):
-    """An error."""
+    """The answer to a request that failed."""
 
     error: ErrorDetail
 
@@ -65,7 +63,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class ApiError(Exception):
-    """An error with its status, raised where it is found."""
+    """An error of a request with its HTTP status."""
 
     def __init__(self, status: int, message: str, field: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -75,21 +73,21 @@ class ApiError(Exception):
 def error_response(
     status: int, message: str, field: str | None = None, retry_after: int | None = None, allow: str | None = None
 ) -> Response:
-    """An error as a response."""
-    said: dict[str, Any] = {"type": TYPES.get(status, "error"), "message": _PATH.sub("a file", message)}
+    """Return an error as a response; paths of this machine are left out of the message."""
+    detail: dict[str, Any] = {"type": TYPES.get(status, "error"), "message": _PATH.sub("a file", message)}
     if field is not None:
-        said["field"] = field
+        detail["field"] = field
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if allow is not None:
         headers["Allow"] = allow
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    # ASCII: what a stranger sent may hold halves of characters
-    return Response(json.dumps({"error": said}).encode("ascii"), status, headers, media_type="application/json")
+    # ASCII: a message may quote halves of surrogate pairs, which UTF-8 cannot encode
+    return Response(json.dumps({"error": detail}).encode("ascii"), status, headers, media_type="application/json")
 
 
 def to_response(error: BaseException) -> Response:
-    """Any error as a response."""
+    """Return any exception as a response; one that is a bug is logged with its traceback."""
     if isinstance(error, ApiError):
         return error_response(error.status, error.message, error.field, error.retry_after)
     if isinstance(error, Unavailable):
@@ -101,22 +99,22 @@ def to_response(error: BaseException) -> Response:
     if isinstance(error, RequestValidationError):
         return _validation_response(error)
     if isinstance(error, HTTPException):
-        said = error.detail if isinstance(error.detail, str) else "this cannot be answered"
-        return error_response(error.status_code, said, allow=(error.headers or {}).get("Allow"))
+        message = error.detail if isinstance(error.detail, str) else "The request failed."
+        return error_response(error.status_code, message, allow=(error.headers or {}).get("Allow"))
     if is_out_of_memory(error):
-        return error_response(503, "there is not enough memory for this now; ask for less", retry_after=5)
-    log.error("a request failed: this is a bug", exc_info=error)
-    return error_response(500, "this should not have happened; the log of the service says more")
+        return error_response(503, "Not enough memory for this request now; ask for less.", retry_after=5)
+    log.error("A request failed with an unexpected error; please report it as a bug.", exc_info=error)
+    return error_response(500, "Unexpected error; the log of the service has the details.")
 
 
 def error_body(error: BaseException) -> dict[str, Any]:
-    """Any error as what stands in its JSON: for a stream, whose status is sent already."""
+    """Return any exception as the JSON of its response, for a stream whose status is sent already."""
     found: dict[str, Any] = json.loads(bytes(to_response(error).body))
     return found
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Every error of an app becomes ours."""
+    """Let an app answer errors as this module does."""
 
     async def handler(_: Request, error: Exception) -> Response:
         return to_response(error)
@@ -126,41 +124,42 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def _validation_response(error: RequestValidationError) -> Response:
-    """The first thing that is wrong with a request, and where."""
+    """Return the response for the first invalid field of a request."""
     errors = error.errors()
     first: Any = next(iter(errors), {})
     if first.get("type") in ("json_invalid", "json_type"):
-        said = (first.get("ctx") or {}).get("error", first.get("msg", "not understood"))
-        return error_response(400, f"the body is not JSON: {said}")
-    where, said = _closest_error(errors) if first else ((), "not understood")
+        message = (first.get("ctx") or {}).get("error", first.get("msg", "invalid"))
+        return error_response(400, f"The body is not valid JSON: {message}")
+    where, message = _closest_error(errors) if first else ((), "Invalid request.")
     field = ".".join(str(part) for part in where if part != "body")[:120]
-    return error_response(422, f"{field}: {said}" if field else said, field or None)
+    return error_response(422, f"{field}: {message}" if field else message, field or None)
 
 
 def _closest_error(errors: Any) -> tuple[tuple[Any, ...], str]:
-    """Where and what: of a field that may be one thing or another, what is wrong with the one that was nearly given."""
+    """Return the place and the message of the first error; for a field of several alternatives, of the alternative
+    that came closest to being valid."""
     first = errors[0]["loc"]
-    if errors[0]["type"] == "extra_forbidden":  # its name is a stranger's, whatever it looks like
+    if errors[0]["type"] == "extra_forbidden":  # the client's own name, even if it looks like one of pydantic's
         return first, str(errors[0]["msg"])
     at = next((n for n, part in enumerate(first) if n and _is_branch(part)), len(first))
-    ways: dict[Any, Any] = {}  # the first error of every way to read the field
+    alternatives: dict[Any, Any] = {}  # the first error of each
     for one in errors:
         if one["loc"][:at] == first[:at]:
-            ways.setdefault(one["loc"][at : at + 1], one)
+            alternatives.setdefault(one["loc"][at : at + 1], one)
 
-    def came(one: Any) -> tuple[bool, list[int]]:  # how far a way came: to the right type, or to a later part
+    def closeness(one: Any) -> tuple[bool, list[int]]:  # whether the type was right, and the place of the error
         parts = [part for part in one["loc"][at:] if not _is_branch(part)]
         return not one["type"].endswith(("_type", "_parsing")), [part if isinstance(part, int) else 0 for part in parts]
 
-    best = max(map(came, ways.values()))
-    near = [one for one in ways.values() if came(one) == best]
-    where = tuple(part for n, part in enumerate(near[0]["loc"]) if not (n and _is_branch(part)))
-    said = list(dict.fromkeys(str(one["msg"]).replace(" after validation", "") for one in near))
+    best = max(map(closeness, alternatives.values()))
+    closest = [one for one in alternatives.values() if closeness(one) == best]
+    where = tuple(part for n, part in enumerate(closest[0]["loc"]) if not (n and _is_branch(part)))
+    messages = list(dict.fromkeys(str(one["msg"]).replace(" after validation", "") for one in closest))
     begin = "Input should be "
-    if len(said) > 1 and all(one.startswith(begin) for one in said):
-        *others, last = (one.removeprefix(begin) for one in said)
+    if len(messages) > 1 and all(one.startswith(begin) for one in messages):
+        *others, last = (one.removeprefix(begin) for one in messages)
         return where, f"{begin}{', '.join(others)} or {last}"
-    return where, said[0]
+    return where, messages[0]
 
 
 def _is_branch(part: Any) -> bool:

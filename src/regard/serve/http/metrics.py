@@ -1,6 +1,6 @@
 """Metrics of the service for Prometheus: counters, one histogram, and gauges read when asked.
 
-regard_requests_total{route, status}      answers, by route (never by path: a stranger cannot make new lines)
+regard_requests_total{route, status}      answers, by route; never by path, so that clients cannot create new series
 regard_request_seconds{route}             how long they took
 regard_batches_total{model} ...           batches that ran, the requests and items in them, the seconds they took
 """

@@ -1,11 +1,11 @@
-"""Models by name, each loaded once, made ready, with a thread of its own that alone computes with it.
+"""Models by name, each loaded once, with a thread of its own that alone computes with it.
 
-    host = ModelPool(["en-de", "shakespeare", "mine=runs/small"])
-    host.get("en-de")                                  # the predictor
-    await host.run("en-de", lambda translate: ...)     # something that is to be done alone, on the model's own thread
-    host.batcher("en-de").ask(...)                     # something that may be done with others (serve.batching)
+    pool = ModelPool(["en-de", "shakespeare", "mine=runs/small"])
+    pool.get("en-de")                                  # the predictor
+    await pool.run("en-de", lambda translate: ...)     # run a function alone, on the model's own thread
+    pool.batcher("en-de").ask(...)                     # run a function together with other requests (serve.batching)
 
-A folder is served under its last name; `name=folder` gives it another. Nobody outside hears of folders.
+A folder is served under its last name; `name=folder` gives it another name. Clients never see the paths of folders.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard.api import predictor_class
 from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.serve.http.batching import MAX_GENERATORS, Batcher
 from regard.serve.http.metrics import Metrics
 from regard.serve.http.prepare import load_predictor, prepare_predictor
+from regard.tasks.predictor import Predictor
 
 
 @dataclass(eq=False)
 class _PooledModel:
-    """One model: where it comes from and, once it is loaded, what it is."""
+    """A model: where it is loaded from, its queue and, once loaded, its predictor."""
 
     source: str
     batcher: Batcher
@@ -33,7 +35,7 @@ class _PooledModel:
 
 
 class ModelPool:
-    """The models of a service. `packed` ones are faster and cannot be looked into by gradients."""
+    """The models of a service. With `optimise`, weights are packed: faster, but without gradients for the explorer."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class ModelPool:
         wait: float = 0.005,
     ) -> None:
         if not names:
-            raise BadInput("there is nothing to serve: name a model (regard list zoo) or a folder")
+            raise BadInput("No model to serve; give the name of a model (regard list zoo) or a folder.")
         self.device, self.optimise, self.int8 = device, optimise, int8
         self.metrics = Metrics()
         self.closing = False
@@ -55,92 +57,97 @@ class ModelPool:
         for given in names:
             name, source = parse_model_argument(given)
             if name in self._models:
-                raise BadInput(f"two models are called '{name}'; give one another name: other={source}")
+                raise BadInput(f"Two models are called '{name}'; give one of them another name: other={source}")
             batcher = Batcher(max_queue_size, max_batch_size, wait, on_batch=self.metrics.group(name), name=name)
             self._models[name] = _PooledModel(source, batcher)
         self.metrics.gauge("regard_queued_requests", "Requests that wait for a model.", "model", self._waiting)
 
     def names(self) -> list[str]:
-        """What the models are called."""
+        """Return the names of the models."""
         return list(self._models)
 
-    def source(self, name: str) -> str:
-        """Return the name or folder that a model is loaded from."""
-        return self._model(name).source
+    def predictor_class(self, name: str) -> type[Predictor] | None:
+        """Return the class of a model's predictor without loading it; None where only loading tells."""
+        return predictor_class(self._model(name).source)
 
     @property
     def loaded(self) -> bool:
-        """Whether all of them are there."""
+        """Whether all models are loaded."""
         return all(model.predictor is not None for model in self._models.values())
 
     def load(self) -> None:
-        """Load all."""
+        """Load all models."""
         for name in self._models:
             self.get(name)
 
     def get(self, name: str) -> Any:
-        """The predictor of a name, loaded where it is asked for the first time."""
+        """Return the predictor of a model, which is loaded at the first call."""
         model = self._model(name)
         with model.loading:
             if model.predictor is None:
-                model.predictor = self._ready(model)
+                model.predictor = self._load(model)
             return model.predictor
 
     def task(self, name: str) -> str:
-        """What a model is for: the name of its task."""
+        """Return the name of a model's task."""
         return task_name(self.get(name))
 
-    def pick(self, name: str | None, able: Callable[[Any], bool], does: str) -> str:
-        """The model that is asked for, or the first that can do what is asked of it."""
+    def pick(
+        self,
+        name: str | None,
+        can: Callable[[Any], bool],
+        what: str,
+        prefer: Callable[[Any], bool] = lambda predictor: True,
+    ) -> str:
+        """Return `name` if its predictor can do what is asked, or else the first model that can; of several that can,
+        the first that is preferred."""
         if name is not None:
-            if able(self.get(name)):
+            if can(self.get(name)):
                 return name
-            raise Unsupported(f"the model '{name}' does not {does}: it is for {self.task(name)}")
-        for each in self._models:
-            if able(self.get(each)):
-                return each
-        raise Unsupported(f"none of the models here can {does}; there is: {', '.join(self._models)}")
+            raise Unsupported(f"Model '{name}' cannot {what}; its task is {self.task(name)}.")
+        able = [each for each in self._models if can(self.get(each))]
+        if not able:
+            raise Unsupported(f"No model of this service can {what}; its models are {', '.join(self._models)}.")
+        return next((each for each in able if prefer(self.get(each))), able[0])
 
     def batcher(self, name: str) -> Batcher:
-        """The queue of a model."""
+        """Return the queue of a model."""
         return self._model(name).batcher
 
-    def lock(self, name: str) -> threading.RLock:
-        """Held while a model computes."""
-        return self._model(name).batcher.lock
-
     async def run(self, name: str, work: Callable[[Any], Any], seconds: float = 30.0) -> Any:
-        """Something done with a model alone, in its turn and on its own thread."""
+        """Return what a function of the predictor returns, run alone on the model's own thread."""
         (found,) = await self.batcher(name).ask(object(), [None], lambda _: [work(self.get(name))], seconds)
         return found
 
     def stop(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         self.closing = True
 
-    def close(self, grace: float = 10.0) -> None:
-        """Stop, and finish what waits."""
+    def close(self, timeout: float = 10.0) -> None:
+        """Accept no more requests, and finish those that wait."""
         self.stop()
         for model in self._models.values():
-            model.batcher.close(grace)
+            model.batcher.close(timeout)
 
     def _model(self, name: str) -> _PooledModel:
         if name not in self._models:
-            raise UnknownName(f"no model here is called '{name:.60}'; {did_you_mean(name[:60], self._models)}")
+            raise UnknownName(
+                f"No model of this service is called '{name:.60}'; {did_you_mean(name[:60], self._models)}"
+            )
         return self._models[name]
 
-    def _ready(self, model: _PooledModel) -> Any:
+    def _load(self, model: _PooledModel) -> Any:
         found = load_predictor(model.source)
-        if not hasattr(found, "model"):
-            raise BadInput(f"{model.source} is a bare {type(found).__name__}: it has no task, or no vocabulary")
+        if not isinstance(found, Predictor):
+            kind = type(found).__name__
+            raise BadInput(f"{model.source} is a {kind} without a task or a vocabulary; it cannot be served.")
         if not self.optimise and not self.int8:
             found = _to_device(found, self.device)
         else:
             found = prepare_predictor(found, self.device, self.int8)
-        if next(found.model.parameters()).device.type == "cuda":
-            model.batcher.max_generators = 1  # a recorded step writes into the tensors it was recorded with
-        else:
-            model.batcher.max_generators = MAX_GENERATORS
+        # a captured CUDA graph writes into the tensors that it was captured with, so texts cannot take turns there
+        is_cuda = next(found.model.parameters()).device.type == "cuda"
+        model.batcher.max_generators = 1 if is_cuda else MAX_GENERATORS
         return found
 
     def _waiting(self) -> dict[str, float]:
@@ -155,7 +162,7 @@ def task_name(predictor: Any) -> str:
 
 
 def _to_device(predictor: Any, device: str) -> Any:
-    """As it was loaded, where it is to compute: it can be looked into and changed."""
+    """Move a predictor's model to a device in float32, in a form that can be inspected and changed."""
     from regard.runtime.hardware import choose_threads
     from regard.training.device import select_device
 
@@ -167,7 +174,7 @@ def _to_device(predictor: Any, device: str) -> Any:
 
 
 def parse_model_argument(given: str) -> tuple[str, str]:
-    """What a model is called and where it comes from."""
+    """Return the name under which a model is served and the name or folder it is loaded from."""
     name, equals, source = given.partition("=")
     if equals and name and source and "/" not in name:
         return name, source

@@ -1,6 +1,6 @@
-"""A loaded model made ready for use: on the best device there is, in float32, and what that is in a few words.
+"""Loads predictors and moves them to a device in their fastest form, in float32.
 
-Never bfloat16: it gains nothing here, and on some CPUs it ends the process.
+Not in bfloat16: it is not faster here, and on some CPUs it crashes the process.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 from regard.core.errors import BadInput, Unsupported
 
-Predictor = TypeVar("Predictor")  # whatever has a `model`
+Predictor = TypeVar("Predictor")
 
 
 def load_predictor(name: str) -> Any:
-    """What a name or a folder holds: a saved model, a whole run, or someone else's."""
+    """Return what `regard.load` finds under a name or in a folder."""
     import regard
 
     return regard.load(name)
 
 
 def load_predictor_as(kind: type[Predictor], name: str, otherwise: str) -> Predictor:
-    """The same where it must be of a kind; else an error that says `otherwise`."""
+    """Return the predictor of a name or folder if it is of a type; else raise an error that ends with `otherwise`."""
     found = load_predictor(name)
     if not isinstance(found, kind):
         raise BadInput(f"{name} is a {type(found).__name__}, {otherwise}")
@@ -51,12 +51,12 @@ def prepare_predictor(
         else:
             pack_weights(model)
     elif int8:
-        raise Unsupported(f"int8 is for CPUs; leave out --int8, or add --device cpu (here: {place})")
+        raise Unsupported(f"int8 needs a CPU, got {place}; leave out --int8, or add --device cpu.")
     return predictor
 
 
 def describe_device(predictor: object) -> str:
-    """Where and how it computes, in a few words."""
+    """Return the device, the format of the weights and the number of threads of a predictor's model."""
     import torch
 
     from regard.runtime.inference import weight_format

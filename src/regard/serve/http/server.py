@@ -1,13 +1,13 @@
-"""From a socket to the app: connections that are too slow are broken off, and an end is an orderly one.
+"""The HTTP server: uvicorn with time limits for slow clients and an orderly shutdown.
 
-    serve(app, listen("127.0.0.1", 8000))        until it is told to stop (Ctrl-C, SIGTERM)
-    with running(app) as url: ...                in a thread, for tests and notebooks
+    serve(app, listen("127.0.0.1", 8000))        until Ctrl-C or SIGTERM
+    with running_server(app) as url: ...         in a thread, for tests and notebooks
 
-    before a request     its first line and headers have `patience` seconds, however they trickle in
-    during an answer     what has been written must be taken within `patience` seconds
-    at the end           no new connections; what is under way has `grace` seconds; idle connections are closed
+    request      its first line and headers must arrive within `client_timeout` seconds
+    answer       the client must read what has been written within `client_timeout` seconds
+    shutdown     no new connections; running requests have `shutdown_timeout` seconds; idle connections are closed
 
-uvicorn speaks HTTP; its own limits start only where a request has been read.
+The middleware's own limits begin once the headers have been read.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from regard.core.errors import BadInput
 from regard.serve.http.settings import Settings
 
-MAX_HEADER_BYTES = 16 * 1024  # bytes of a request's first line and headers
-KEEP_ALIVE_SECONDS = 5  # seconds between two requests of a connection
+MAX_HEADER_BYTES = 16 * 1024  # first line and headers of a request
+KEEP_ALIVE_SECONDS = 5  # between two requests of a connection
 MAX_CONNECTIONS = 1024
-BACKLOG = 2048  # that wait to be connected
+BACKLOG = 2048  # connections that wait to be accepted
 
 
 class TimedConnection(H11Protocol):
-    """One connection, with the times it may take."""
+    """A connection that is closed where its client is too slow."""
 
-    patience = Settings.client_timeout
+    timeout = Settings.client_timeout
     _timer: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there, and has to say what they want."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
@@ -53,7 +53,7 @@ class TimedConnection(H11Protocol):
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request: until its headers are whole, time runs."""
+        """Let the timer run until the headers of a request are complete."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._start_timer()
@@ -61,34 +61,33 @@ class TimedConnection(H11Protocol):
             self._cancel_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Over."""
         self._cancel_timer()
         self.resume_writing()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """What was written is not taken: time runs."""
+        """Start a timer while the client does not read."""
         super().pause_writing()
         if self._stuck is None:
-            self._stuck = self.loop.call_later(self.patience, self.transport.abort)
+            self._stuck = self.loop.call_later(self.timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It is taken again."""
+        """Stop that timer when the client reads again."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets the answer of all that is malformed."""
-        said = json.dumps({"error": {"type": "bad_request", "message": "this is not a request of HTTP/1.1"}})
-        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(said)}"
-        self.transport.write(f"{head}\r\nConnection: close\r\n\r\n{said}".encode("ascii"))
+        """Answer what is not HTTP with the service's own form of errors."""
+        body = json.dumps({"error": {"type": "bad_request", "message": "This is not a valid HTTP/1.1 request."}})
+        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        self.transport.write(f"{head}\r\nConnection: close\r\n\r\n{body}".encode("ascii"))
         self.transport.close()
 
     def _start_timer(self) -> None:
         if self._timer is None and not self.transport.is_closing():
-            self._timer = self.loop.call_later(self.patience, self.transport.abort)
+            self._timer = self.loop.call_later(self.timeout, self.transport.abort)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -97,25 +96,24 @@ class TimedConnection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that says when it is about to stop, and ends without a signal of its own."""
+    """A server that calls `on_stop` when it begins to stop, and does not raise the signal that stopped it again."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._on_stop = on_stop
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Ctrl-C or SIGTERM: once in good order, twice at once."""
-        self._stopping()
+        """Stop in order at the first Ctrl-C or SIGTERM, at once at the second."""
+        self._on_stop()
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """In good order."""
-        self._stopping()
+        self._on_stop()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, and do not raise it again: to be told to stop is how a service ends."""
+        """Handle the signals without raising them again at the end, so that the exit status is 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -128,37 +126,37 @@ class Server(uvicorn.Server):
 
 
 def listen(address: str = "127.0.0.1", port: int = 8000) -> socket.socket:
-    """A socket that waits there; port 0 is any that is free."""
+    """Return a socket that listens at an address; port 0 takes any free port."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(where)
-        found.listen(BACKLOG)  # from now on whoever comes waits, and is not turned away
+        found.listen(BACKLOG)  # clients can connect from now on and wait until the app answers
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise BadInput(f"cannot listen at {address}:{port}: {why}; give another --host or --port") from None
+        raise BadInput(f"Cannot listen at {address}:{port}: {why}; give another --host or --port.") from None
     found.set_inheritable(True)
     return found
 
 
 def socket_url(waiting: socket.socket) -> str:
-    """Where a socket can be reached."""
+    """Return the URL of a listening socket."""
     address, port, *_ = waiting.getsockname()
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, f"[{address}]" if ":" in address else address)
     return f"http://{shown}:{port}"
 
 
 def serve(app: FastAPI, waiting: socket.socket) -> None:
-    """Answer until told to stop."""
+    """Answer requests until Ctrl-C or SIGTERM."""
     make_server(app).run(sockets=[waiting])
 
 
 def make_server(app: FastAPI) -> Server:
-    """A server for an app of serve.app, with its limits."""
+    """Return a server for an app of `make_app`, with the limits of its settings."""
     settings: Settings = app.state.settings
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what strangers send is not worth a line each
-    http = type("Connection", (TimedConnection,), {"patience": settings.client_timeout})
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # else every malformed request is logged
+    http = type("Connection", (TimedConnection,), {"timeout": settings.client_timeout})
     config = uvicorn.Config(
         app,
         http=http,
@@ -179,17 +177,17 @@ def make_server(app: FastAPI) -> Server:
 
 @contextmanager
 def running_server(app: FastAPI, address: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """The app answering in a thread; gives its address."""
+    """Run an app in a thread; the value of the block is its URL."""
     waiting = listen(address, port)
-    one = make_server(app)
-    thread = threading.Thread(target=one.run, kwargs={"sockets": [waiting]}, name="regard server", daemon=True)
+    server = make_server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [waiting]}, name="regard server", daemon=True)
     thread.start()
     try:
-        while not one.started:
+        while not server.started:
             if not thread.is_alive():
-                raise BadInput("the service did not start")
+                raise BadInput("The service did not start.")
             time.sleep(0.01)
         yield socket_url(waiting)
     finally:
-        one.should_exit = True
+        server.should_exit = True
         thread.join(app.state.settings.shutdown_timeout + 5)

@@ -1,4 +1,4 @@
-"""What a service allows: how much, how long, from whom. Every limit is one number with one meaning."""
+"""Settings of a service: every limit is one number in one place."""
 
 from __future__ import annotations
 
@@ -6,32 +6,42 @@ import re
 from dataclasses import dataclass
 
 from regard.core.errors import BadInput
+from regard.modalities.base import Limits
 
 KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits of a service. Times are seconds, sizes bytes."""
+    """Limits of a service and who may use it. Times are in seconds, sizes in bytes."""
 
-    explore: bool = False  # the page and its routes
-    token: str | None = None  # whoever asks must know it; None: everybody may ask
-    allowed_hosts: tuple[str, ...] = ()  # names by which it may be called, besides localhost and numeric addresses
-    cors_origins: tuple[str, ...] = ()  # of pages of others that may ask (CORS); none by default
-    max_body_bytes: int = MIB  # of a JSON request
-    max_upload_bytes: int = 16 * MIB  # of a picture or a sound
-    max_buffered_bytes: int = 256 * MIB  # of all requests that are being read or answered
-    max_concurrent_requests: int = 512  # requests at a time
-    client_timeout: float = 10.0  # for a client to send what it began to send, or to take what it is sent
-    timeout: float = 30.0  # for an answer, waiting included
-    shutdown_timeout: float = 10.0  # for answers that are under way when the service is told to stop
-    max_characters: int = 20_000  # of all texts of one request
-    max_generated_tokens: int = 16_384  # tokens that one request may have written: prompts x tokens x samples or beams
-    max_pixels: int = 2**25  # of a picture
-    max_audio_seconds: float = 120.0  # of a sound
+    explore: bool = False  # serve the explorer's page and its routes
+    token: str | None = None  # clients must send it; None: no token is needed
+    allowed_hosts: tuple[str, ...] = ()  # host names of this service, besides localhost and numeric addresses
+    cors_origins: tuple[str, ...] = ()  # origins whose pages may send requests (CORS)
+    max_body_bytes: int = MIB  # a JSON request
+    max_upload_bytes: int = 16 * MIB  # a request with images or recordings
+    max_buffered_bytes: int = 256 * MIB  # bodies of all requests that are being read or answered
+    max_concurrent_requests: int = 512
+    client_timeout: float = 10.0  # to receive a request, or for a client to read an answer
+    timeout: float = 30.0  # for an answer, waiting in the queue included
+    shutdown_timeout: float = 10.0  # for running requests when the service stops
+    max_items: int = 64  # inputs of one request
+    max_files: int = 8  # files of one form
+    max_characters: int = 20_000  # all texts of one request
+    max_pixels: int = 2**25  # all images of one request
+    max_audio_seconds: float = 120.0  # all recordings of one request
+    max_beams: int = 16  # beam_size and num_candidates
+    max_tokens: int = 32_768  # tokens of all texts of one request x beams
+    max_prompt_tokens: int = 4096  # tokens of one prompt that is continued
+    max_generated_tokens: int = 16_384  # inputs x max_new_tokens x beams or candidates of one request
     max_inspections: int = 8  # that the explorer keeps
-    max_inspection_bytes: int = 512 * MIB  # what they may hold
+    max_inspection_bytes: int = 512 * MIB  # of the explorer's inspections
 
     def __post_init__(self) -> None:
         if self.token is not None and not re.fullmatch(r"[!-~]+", self.token):
-            raise BadInput("a token is made of ASCII characters, without spaces")
+            raise BadInput("The token must consist of visible ASCII characters, without spaces.")
+
+    def input_limits(self) -> Limits:
+        """Return the limits of one input."""
+        return Limits(self.max_characters, self.max_pixels, self.max_audio_seconds)

@@ -1,7 +1,7 @@
-"""Files that a client sends: as the body itself, or as the part "file" of a form. Checked before they are unpacked.
+"""Bodies of requests: JSON, and files as the body itself or as parts of a form. Files are not decoded here.
 
-A picture says how many pixels it has before they are read, a sound is read no further than it may go: a file of some
-kilobytes can hold gigabytes of either.
+An image says how many pixels it has before they are read, and a recording is read no further than the limit: a file of
+some kilobytes can contain gigabytes of either.
 """
 
 from __future__ import annotations
@@ -16,44 +16,56 @@ from regard.modalities import decode_image as image
 from regard.serve.http.errors import ApiError
 from regard.serve.http.settings import Settings
 
-MAX_FILES = 8  # files in one request
+MAX_FORM_FIELDS, MAX_FIELD_BYTES = 16, 64 * 1024  # text fields of a form
 
 
 def media_type(request: Request) -> str:
-    """What kind of body a request has."""
+    """Return the media type of a request's body, in lower case and without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def read_files(request: Request, kinds: tuple[str, ...]) -> tuple[list[bytes], dict[str, str]]:
-    """The files of a request and the other fields of its form."""
-    kind = media_type(request)
-    if kind == "multipart/form-data":
-        async with request.form(max_files=MAX_FILES, max_fields=16, max_part_size=64 * 1024) as form:
-            found = [await part.read() for _, part in form.multi_items() if not isinstance(part, str)]
-            fields = {name: part for name, part in form.multi_items() if isinstance(part, str)}
-    elif kind.startswith(kinds) or kind == "application/octet-stream":
-        found, fields = [await request.body()], dict(request.query_params)
-    else:
-        raise ApiError(
-            415, f"send {' or '.join(f'{k}...' for k in kinds)}, or a form (multipart/form-data) with a file"
-        )
-    if not found or not all(found):
-        raise ApiError(422, "there is no file in this request, or an empty one", "file")
-    return found, fields
-
-
 async def read_json(request: Request) -> Any:
-    """The JSON of a request."""
+    """Return the parsed JSON body of a request."""
     if media_type(request) != "application/json":
-        raise ApiError(415, "send JSON, with Content-Type: application/json")
+        raise ApiError(415, "Expected JSON, with Content-Type: application/json.")
     try:
         return json.loads(await request.body())
     except (ValueError, RecursionError):
-        raise ApiError(400, "the body is not JSON") from None
+        raise ApiError(400, "The body is not valid JSON.") from None
+
+
+async def read_form(request: Request, max_files: int) -> tuple[dict[str, list[bytes]], dict[str, str]]:
+    """Return the files of a form by the names of their parts, and its text fields."""
+    files: dict[str, list[bytes]] = {}
+    fields: dict[str, str] = {}
+    form = request.form(max_files=max_files, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FIELD_BYTES)
+    async with form as parts:
+        for name, part in parts.multi_items():
+            if isinstance(part, str):
+                fields[name] = part
+            else:
+                files.setdefault(name, []).append(await part.read())
+    return files, fields
+
+
+async def read_files(request: Request, kinds: tuple[str, ...]) -> tuple[list[bytes], dict[str, str]]:
+    """Return the files of a request, and the text fields of its form or its query."""
+    kind = media_type(request)
+    if kind == "multipart/form-data":
+        files, fields = await read_form(request, Settings.max_files)
+        found = [content for each in files.values() for content in each]
+    elif kind.startswith(kinds) or kind == "application/octet-stream":
+        found, fields = [await request.body()], dict(request.query_params)
+    else:
+        wanted = " or ".join(f"{k}..." for k in kinds)
+        raise ApiError(415, f"Expected {wanted}{', or ' if kinds else ''}a form (multipart/form-data) with a file.")
+    if not found or not all(found):
+        raise ApiError(422, "The request has no file, or an empty one.", "file")
+    return found, fields
 
 
 def check_image(content: bytes, settings: Settings, number: int = 1) -> bytes:
-    """The bytes of a picture that is not too large to be unpacked; of several, the number says which is."""
+    """Return the bytes of an image after checking its size; an error names the image by its number."""
     try:
         image.check_image(content, settings.max_pixels)
     except BadInput as error:

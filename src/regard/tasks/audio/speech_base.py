@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
@@ -221,6 +222,7 @@ class SpeechRecognizerBase(Predictor):
         device = next(self.model.parameters()).device
         order = sorted(range(len(frames)), key=lambda row: -len(frames[row]))
         while order:
+            check_cancelled()
             many = max(1, BATCH_FRAMES // max(1, len(frames[order[0]])))
             rows, order = order[:many], order[many:]
             padded, lengths = pad_frames([frames[row] for row in rows])

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,9 @@ from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import build_part
 from regard.data.augment import AUGMENTATIONS
 from regard.data.augment.batch_mixing import MixMethod, mix_batch
-from regard.data.augment.cuda_graph import GraphedAugmentation
 from regard.data.augment.cutmix import CutMix
 from regard.data.augment.mixup import Mixup
 from regard.data.augment.random_crop import RandomCrop
-from regard.data.augment.sampling import draw_seed
 from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
 from regard.data.images.image_shards import ImageBatch, ImageShards
 from regard.metrics.base import ACCURACY, fraction, loss_metric
@@ -73,6 +70,7 @@ class ImageClassification(SplitTask[Any]):
     unit = "images"
     name = "image_classification"
     ragged = False  # all batches have one shape
+    capturable = True
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)
@@ -85,7 +83,6 @@ class ImageClassification(SplitTask[Any]):
                 part.fits(*pair(data.pixels))
         self.blends: list[MixMethod] = [Mixup(config.mixup)] if config.mixup else []
         self.blends += [CutMix(config.cutmix)] if config.cutmix else []
-        self.recorded: dict[Any, GraphedAugmentation] = {}  # on a GPU: by what is done, and by the shape of a batch
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def fit(self, config: Any) -> Any:
@@ -107,28 +104,19 @@ class ImageClassification(SplitTask[Any]):
         return total, {"loss": total.detach()}
 
     def prepared(
-        self, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
+        self, batch: ImageBatch, step: int | Tensor = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-        """A batch as it is trained on: augmented, normalised, mixed; and the share of each label in each image."""
-        mixing = self.blends if not self.config.mix_until or step < self.config.mix_until else []
-        given, drawn, device = (batch.pixels, batch.labels), draw_seed(rng), batch.pixels.device
-        change = partial(self._changed, mixing)
-        if device.type != "cuda":
-            return change(given, torch.Generator(device).manual_seed(drawn))
-        key = (bool(mixing), batch.pixels.shape, device)
-        if key not in self.recorded:
-            self.recorded[key] = GraphedAugmentation(change, given)
-        values, targets = self.recorded[key](given, drawn)
-        return values, targets
+        """Return a batch as it is trained on: augmented, normalised, mixed; and the share of each label in each image.
 
-    def _changed(
-        self, mixing: Sequence[MixMethod], given: tuple[Tensor, ...], generator: torch.Generator
-    ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-        pixels, labels = given
+        `rng` is a generator on the batch's device.
+        """
+        pixels, labels = batch.pixels, batch.labels
+        generator = torch.Generator(pixels.device) if rng is None else rng
         for augment in self.augments:
             pixels = augment(pixels, generator)
         targets = (labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
-        return mix_batch(self.normalised(pixels), targets, mixing, generator)
+        mixes = step < self.config.mix_until if self.config.mix_until else True
+        return mix_batch(self.normalised(pixels), targets, self.blends, generator, mixes)
 
     def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
         """Bytes as numbers of about mean 0 and spread 1 a channel."""

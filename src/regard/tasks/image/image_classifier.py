@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture.watch import watch
+from regard.core.cancellation import check_cancelled
 from regard.core.config import from_dict
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
@@ -46,6 +47,7 @@ class ImageClassifier(Predictor):
         height, width = self.preprocess.size
         size, weight = max(1, BATCH_PIXELS // (height * width)), next(self.model.parameters())
         for begin in range(0, len(batch), size):
+            check_cancelled()
             with torch.no_grad():
                 logits = self.model(self.preprocess.batch(batch[begin : begin + size], weight))
             found += [Classes.rank(self.labels, row) for row in logits.float().softmax(-1).tolist()]

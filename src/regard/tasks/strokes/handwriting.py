@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
@@ -253,6 +254,7 @@ class HandwritingSynthesizer(Predictor):
         points, windows = like.new_zeros(lines, limit, 3), like.new_zeros(lines, limit, columns)
         ends = torch.full((lines,), limit, device=like.device)
         for t in range(limit):
+            check_cancelled()
             mixture, state = self.model.step(point, state)  # type: ignore[operator]
             if state.window_weights is not None and lengths is not None:
                 window = state.window_weights[:, 0]

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
-from regard.data.batching import BatchStream
 from regard.data.text.char_sentences import CharBatch, CharSentences, count_predicted_words
 from regard.data.text.word_sentences import WordSentences
 from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy, fused_linear_loss_and_correct
@@ -82,10 +82,6 @@ class BidirectionalLM(TextTask[CharSentences]):
         self.spelling = replace(config, vocab=self.text.size)
         return self.spelling
 
-    def batches(self) -> BatchStream[CharBatch]:
-        """The training batches."""
-        return self.dataset("train").stream(self.data.batch_tokens, self.seed)
-
     def count(self, batch: CharBatch) -> int:
         """The number of words to be predicted, in both directions."""
         return count_predicted_words(batch)
@@ -104,7 +100,7 @@ class BidirectionalLM(TextTask[CharSentences]):
     def card(self) -> str:
         """One line on the data, for the run's first line."""
         train = self.dataset("train")
-        words, different = int(train.flat.lengths.sum()) - 2 * len(train), len(train.letters) - 2
+        words, different = int(train.words.lengths.sum()) - 2 * len(train), len(train.char_ids) - 2
         return (
             f"{', '.join(self.data.corpora)}, {len(train):,} sentences, {words:,} words, {different:,} different, "
             f"{self.text.size:,} of them predicted, {self.data.batch_tokens:,} a batch"
@@ -112,7 +108,7 @@ class BidirectionalLM(TextTask[CharSentences]):
 
     def _load(self, split: str) -> CharSentences:
         spelling = partial(words_to_char_ids, config=self.spelling)
-        return CharSentences(self.data.read(split), spelling, self.text, self.data.lowercase)
+        return CharSentences(self.data.read(split), spelling, self.text, self.data.lowercase, self.data.batch_tokens)
 
     def fingerprint(self) -> str:
         """A few letters that change when the training data do."""
@@ -192,14 +188,15 @@ class ContextualEmbedder(Predictor):
             return []
         config: Any = self.model.config
         device = next(self.model.parameters()).device
-        read = CharSentences(cut, lambda words: words_to_char_ids(words, config), None, False)
-        order = torch.argsort(read.flat.lengths, stable=True)
+        read = CharSentences(cut, lambda words: words_to_char_ids(words, config))
+        order = torch.argsort(read.words.lengths, stable=True)
         found: list[Tensor] = [torch.empty(0)] * len(cut)
-        longest = max(batch_tokens, int(read.flat.lengths.max()))
+        longest = max(batch_tokens, int(read.words.lengths.max()))
         begin = 0
         while begin < len(order):
+            check_cancelled()
             end = begin + 1
-            while end < len(order) and (end + 1 - begin) * int(read.flat.lengths[order[end]]) <= longest:
+            while end < len(order) and (end + 1 - begin) * int(read.words.lengths[order[end]]) <= longest:
                 end += 1
             rows = order[begin:end]
             batch = read.collate(rows).to(device)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture.watch import watch
+from regard.core.cancellation import check_cancelled
 from regard.core.errors import BadInput, require_iterable
 from regard.core.spec import Spec
 from regard.core.trace import Trace
@@ -71,6 +72,7 @@ class EncoderPredictor(Predictor):
         order = torch.sort(flat.lengths, descending=True, stable=True).indices
         begin = 0
         while begin < len(order):
+            check_cancelled()
             picked = order[begin : begin + max(1, BATCH_TOKENS // int(flat.lengths[order[begin]]))]
             begin += len(picked)
             tokens, lengths = flat.pad(picked, self.text.pad)

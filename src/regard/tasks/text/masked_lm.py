@@ -39,8 +39,11 @@ from regard.losses.fused_linear_cross_entropy import (
     fused_linear_loss_and_correct,
 )
 from regard.metrics.base import PERPLEXITY, fraction, loss_metric
+from regard.modalities.classes import Classes
 from regard.modalities.mask_fills import MaskFills, MaskPrediction, fill_masks
+from regard.modalities.text import Text
 from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import EncoderPredictor, check_length, check_texts, evaluation_data
 
 if TYPE_CHECKING:
@@ -263,6 +266,22 @@ class FillMask(EncoderPredictor):
             [MaskPrediction(word, n, p) for word, n, p in zip(self.text.pieces(numbers), numbers, likely, strict=True)]
             for numbers, likely in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+
+class NextSentenceClassifier(Predictor):
+    """Pairs of texts in, "follows" or "does not follow" out, with a `FillMask` that was trained on that."""
+
+    inputs = {"text": Text, "other": Text}  # noqa: RUF012
+    outputs = Classes
+    examples = ({"text": "He sat down.", "other": "Then he ate."},)
+
+    def __init__(self, filler: FillMask) -> None:
+        filler.nsp_probabilities([], [])  # refuses a model without that head
+        self.filler, self.model = filler, filler.model
+
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        found = self.filler.nsp_probabilities([each["text"] for each in batch], [each["other"] for each in batch])
+        return [Classes.rank(("follows", "does not follow"), (share, 1 - share)) for share in found]
 
 
 def _masked_and_nsp(model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as attribute
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import nn
 
-from regard.core.config import field
 from regard.core.decodable import Decodable
 from regard.core.errors import BadInput, require_iterable
 from regard.core.shapes import Bool, Int, Tensor
@@ -30,7 +28,7 @@ from regard.core.trace import Trace
 from regard.data.batching import mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.decoding.beam_search import beam_search
-from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.generation_config import ContinuationConfig
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.decoding.sample_search import SampleSearch
 from regard.decoding.search_loop import Restrictions
@@ -45,26 +43,6 @@ log = logging.getLogger("regard")
 MAX_SPARE_ROWS = 128  # rows that a table of vectors may have beyond the vocabulary: many are rounded up
 
 
-@dataclass(frozen=True)
-class ContinuationConfig(GenerationConfig):
-    """Options of a language model: it samples, unless `temperature` is 0 or `beam_size` is above 1."""
-
-    beam_size: int = field(1, low=1, high=256, help="above 1: beam search with so many hypotheses instead of sampling")
-    sample: bool = field(True, help="sample tokens; otherwise take the most likely one")
-    max_new_tokens: int = field(200, low=1, help="most tokens of a text")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sample", self.sample and self.beam_size <= 1)
-        super().__post_init__()
-        if self.beam_size == 1:
-            if self.length_penalty != 1:
-                raise BadInput("length_penalty needs beam search; give beam_size=2 or more, or leave it out")
-            return
-        sampling = {"stop": (), "repetition_penalty": 1.0, "slide": False, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-        if other := [name for name, default in sampling.items() if getattr(self, name) != default]:
-            raise BadInput(f"{other[0]} does not work with beam search; leave it out, or set beam_size=1")
-
-
 @dataclass(eq=False)
 class _Draft:
     """One text while it is written; with sliding, in several rounds."""
@@ -74,7 +52,7 @@ class _Draft:
     seed: int  # of the row
     prompt: list[int]
     speech: IncrementalDetokenizer | None  # where somebody listens, or it may be stopped
-    tokens: list[int] = attribute(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     total: float = 0.0  # log-probability
     finish_reason: str = ""  # it ends, once it does
 
@@ -121,7 +99,11 @@ class TextGenerator(Predictor):
         return made
 
     def predict(self, batch: list[Any], options: ContinuationConfig) -> list[Text]:
-        return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options)]
+        return self.predict_numbered(batch, options, range(1, len(batch) + 1))
+
+    def predict_numbered(self, batch: list[Any], options: ContinuationConfig, numbers: Sequence[int]) -> list[Text]:
+        places = [number - 1 for number in numbers]
+        return [Text.from_candidates(each) for each in self._generate(self._encoded(batch), options, places)]
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """Yield what follows one prompt, piece by piece as it is written; together they are what a call returns."""
@@ -274,7 +256,8 @@ class TextGenerator(Predictor):
                 cast(Decodable, self.model), *self._padded(ids), max_length=how.max_new_tokens, beam_size=how.beam_size,
                 num_candidates=how.num_candidates, length_penalty=how.length_penalty,
                 groups=how.groups, diversity=how.diversity, banned_tokens=self.banned_tokens,
-                early_stopping=how.early_stopping, previous_tokens=ids, **how.restrictions(),
+                early_stopping=how.early_stopping, previous_tokens=ids,
+                no_repeat_ngram_size=how.no_repeat_ngram_size, min_new_tokens=how.min_new_tokens,
             )  # fmt: skip
             return [
                 [
@@ -292,7 +275,7 @@ class TextGenerator(Predictor):
         """The finished texts of each prompt."""
         found: list[list[Candidate]] = [[] for _ in range(rows)]
         for draft in drafts:
-            words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.words
+            words = self._text(draft.prompt, draft.tokens) if draft.speech is None else draft.speech.full_text
             steps = len(draft.tokens) + (draft.finish_reason == "end")
             found[draft.row].append(
                 Candidate(words, draft.total / max(1, steps), draft.finish_reason, tuple(draft.tokens))

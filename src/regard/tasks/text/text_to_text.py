@@ -231,11 +231,11 @@ class TextToTextGenerator(Translator):
         marks = {text.pad, text.bos} - {text.eos}
         self._ban = (*sorted(marks), *range(text.size, vocabulary))  # some tables have more rows than there are tokens
 
-    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+    def _parts(self, lines: Sequence[str], numbers: Sequence[int]) -> list[list[list[int]]]:
         """Every prompt as one part, whole or cut."""
-        encoded = self._encode([clean_line(line, number) for number, line in enumerate(lines, first)], "")
+        encoded = self._encode([clean_line(line, number) for number, line in zip(numbers, lines, strict=True)], "")
         room = self.max_length - 1
-        for number, ids in enumerate(encoded, first):
+        for number, ids in zip(numbers, encoded, strict=True):
             if not ids:
                 raise BadInput(f"prompt {number} is empty; say what is wanted, such as 'summarize: ...'")
             if len(ids) > room and self.overflow == "error":

@@ -39,7 +39,7 @@ from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, Parallel
 from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search, sample
 from regard.decoding.constrained_search import constrained_beam_search
 from regard.decoding.generation_config import GenerationConfig
-from regard.decoding.sampling import MAX_SEED, MIN_SEED
+from regard.decoding.seed import MAX_SEED, MIN_SEED
 from regard.metrics.base import BLEU, CHRF, PERPLEXITY, Metric, fraction, loss_metric, score
 from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
@@ -207,6 +207,8 @@ class Translation(TextTask[ParallelSplit]):
         for name, found in scores.items():
             result |= {name: found.value, f"{name}_signature": found.signature, f"{name}_detail": found.detail}
         result["by_length"] = self._by_length(corpus.raw[0], written, references)
+        is_lower = all(line == line.lower() for line in written)
+        result["lower_case"] = is_lower and any(line != line.lower() for line in references)
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}
 
     def _by_length(self, sources: list[str], written: list[str], references: list[str]) -> list[dict[str, Any]]:
@@ -280,8 +282,14 @@ class Translator(Predictor):
         made.refuse(cls.unsupported)
         return made
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        return sum(map(len, self._encode([clean_line(text, n) for n, text in enumerate(texts, 1)], self.source)))
+
     def predict(self, batch: list[Any], options: GenerationConfig) -> list[Text]:
-        return [Text.from_candidates(each) for each in self._translate(batch, options)]
+        return self.predict_numbered(batch, options, range(1, len(batch) + 1))
+
+    def predict_numbered(self, batch: list[Any], options: GenerationConfig, numbers: Sequence[int]) -> list[Text]:
+        return [Text.from_candidates(each) for each in self._translate(batch, options, numbers)]
 
     def stream(self, lines: Iterable[str], window: int = 2048, **options: Any) -> Iterator[str]:
         """Yield one translation after another, with `window` lines in memory at a time: for files of any size."""
@@ -300,18 +308,19 @@ class Translator(Predictor):
         and for seeds; `options` are the fields of `GenerationConfig`.
         """
         lines = [lines] if isinstance(lines, str) else list(require_iterable(lines, "lines"))
-        return self._translate(lines, self.make_options(options), batch_tokens, first)
+        return self._translate(lines, self.make_options(options), range(first, first + len(lines)), batch_tokens)
 
     def _translate(
-        self, lines: Sequence[str], options: GenerationConfig, batch_tokens: int = 4096, first: int = 1
+        self, lines: Sequence[str], options: GenerationConfig, numbers: Sequence[int], batch_tokens: int = 4096
     ) -> list[list[Candidate]]:
-        parts = self._parts(lines, first)
+        parts = self._parts(lines, numbers)
         if options.prefix or options.must:
-            for number, line in enumerate(parts, first):
-                if len(line) > 1:
-                    what = self._named(lines[number - first], number)
+            for number, line, pieces in zip(numbers, lines, parts, strict=True):
+                if len(pieces) > 1:
+                    what = self._named(line, number)
                     raise BadInput(f"{what} is too long to translate in one piece; prefix and must are unavailable")
-        rows = [(number, part, ids) for number, line in enumerate(parts, first) for part, ids in enumerate(line)]
+        numbered = zip(numbers, parts, strict=True)
+        rows = [(number, part, ids) for number, line in numbered for part, ids in enumerate(line)]
         seeds = [_part_seed(options.seed, number, part) for number, part, _ in rows]
         found = self._search([ids for *_, ids in rows], options, batch_tokens, seeds)
         texts = iter(self._decode([h.tokens for hypotheses in found for h in hypotheses]))
@@ -351,12 +360,12 @@ class Translator(Predictor):
 
     # -- lines -> numbers ----------------------------------------------------------------------------------------------
 
-    def _parts(self, lines: Sequence[str], first: int) -> list[list[list[int]]]:
+    def _parts(self, lines: Sequence[str], numbers: Sequence[int]) -> list[list[list[int]]]:
         """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
-        cleaned = [clean_line(line, number) for number, line in enumerate(lines, first)]
+        cleaned = [clean_line(line, number) for number, line in zip(numbers, lines, strict=True)]
         encoded = self._encode(cleaned, self.source)
         parts: list[list[list[int]]] = []
-        for number, (line, ids) in enumerate(zip(cleaned, encoded, strict=True), first):
+        for number, line, ids in zip(numbers, cleaned, encoded, strict=True):
             if len(ids) <= self.max_length:
                 parts.append([ids] if ids else [])
                 continue

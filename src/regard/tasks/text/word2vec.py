@@ -31,7 +31,6 @@ from torch import nn
 from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName
 from regard.core.shapes import Float, Tensor
-from regard.data.batching import BatchStream
 from regard.data.text.skip_gram import ContextWindowBatch, ContextWindows
 from regard.data.text.word_sentences import WordSentences
 from regard.metrics.base import loss_metric
@@ -78,15 +77,11 @@ class WordVectors(TextTask[ContextWindows]):
         numbers = data.numbers("train", self.text)
         self.counts = np.bincount(numbers.values.numpy(), minlength=self.text.size)
         self.counts[[self.text.pad, self.text.bos, self.text.eos, self.text.unk]] = 0
-        self._parts["train"] = self._nearby(numbers, seed)
+        self._parts["train"] = self._context_windows(numbers)
 
     def fit(self, config: Any) -> Any:
         """A model's Config with what only the data know: the size of the vocabulary."""
         return replace(config, vocab=self.text.size)
-
-    def batches(self) -> BatchStream[ContextWindowBatch]:
-        """The training batches."""
-        return self._parts["train"].stream()
 
     def count(self, batch: ContextWindowBatch) -> int:
         """The number of words."""
@@ -106,13 +101,13 @@ class WordVectors(TextTask[ContextWindows]):
     def card(self) -> str:
         """One line on the data, for the run's first line."""
         return (
-            f"{', '.join(self.data.corpora)}, {self._parts['train'].tokens:,} words, {self.text.size:,} known, "
+            f"{', '.join(self.data.corpora)}, {len(self._parts['train']):,} words, {self.text.size:,} known, "
             f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.batch_tokens:,} "
             "a batch"
         )
 
     def _load(self, split: str) -> ContextWindows:
-        return self._nearby(self.data.numbers(split, self.text), 0)
+        return self._context_windows(self.data.numbers(split, self.text))
 
     def fingerprint(self) -> str:
         """A few letters that change when the training data do."""
@@ -130,11 +125,11 @@ class WordVectors(TextTask[ContextWindows]):
             total += model(batch.words, batch.contexts, batch.negatives)
         return {"loss": float(total) / max(words, 1), "words": words}
 
-    def _nearby(self, numbers: Any, seed: int) -> ContextWindows:
+    def _context_windows(self, numbers: Any) -> ContextWindows:
         c = self.config
         return ContextWindows(
             numbers, self.counts, batch_size=self.data.batch_tokens, window=c.window, negatives=c.negatives,
-            sample=c.subsample, power=c.power, seed=seed,
+            sample=c.subsample, power=c.power,
         )  # fmt: skip
 
 

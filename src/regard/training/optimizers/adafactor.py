@@ -54,7 +54,9 @@ class Adafactor:
             part.state = {"step": torch.zeros((), dtype=torch.float32, device=part.weight.device), **squares}
 
     @torch.no_grad()
-    def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
+    def update(
+        self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
+    ) -> None:
         if not parts:
             return
         zero_non_finite([p.gradient for p in parts], found_inf)

@@ -40,7 +40,9 @@ class AdamW:
             part.state = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
 
     @torch.no_grad()
-    def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
+    def update(
+        self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
+    ) -> None:
         for same, weight_decay, factor in group_by_decay(parts):
             weights, gradients = [p.weight for p in same], [p.gradient for p in same]
             m, v, steps = ([p.local_state(name) for p in same] for name in ("exp_avg", "exp_avg_sq", "step"))
@@ -61,7 +63,7 @@ def _fused(
     m: Tensors,
     v: Tensors,
     n: Tensors,
-    learning_rate: float,
+    learning_rate: float | Tensor,
     weight_decay: float,
     betas: Betas,
     eps: float,
@@ -80,7 +82,7 @@ def _plain(
     m: Tensors,
     v: Tensors,
     n: Tensors,
-    learning_rate: float,
+    learning_rate: float | Tensor,
     weight_decay: float,
     betas: Betas,
     eps: float,

@@ -71,7 +71,9 @@ class Muon:
         self.matrices = len(matrices)
 
     @torch.no_grad()
-    def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
+    def update(
+        self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
+    ) -> None:
         self.rest.update([p for p in parts if not uses_muon(p)], learning_rate, found_inf)
         matrices = [p for p in parts if uses_muon(p)]
         if not matrices:

@@ -81,7 +81,7 @@ class Optimizer:
         return self.rule.fused
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    def step(self, learning_rate: float | Tensor) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Update from the current gradients at this learning rate, then free them.
 
         Returns the gradient norm, and 1 if it was not finite and the update was skipped, else 0.

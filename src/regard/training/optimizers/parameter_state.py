@@ -60,7 +60,9 @@ class UpdateRule(Protocol):
         """Give each parameter its initial state."""
         ...
 
-    def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
+    def update(
+        self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
+    ) -> None:
         """Update these parameters, all of which have a gradient."""
         ...
 
@@ -76,9 +78,10 @@ def as_dtensor(x: Tensor, like: Tensor) -> Tensor:
     return DTensor.from_local(x, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
 
 
-def select_if_finite(found_inf: Float[Tensor, ""], if_finite: float, if_skipped: float) -> Float[Tensor, ""]:
+def select_if_finite(found_inf: Float[Tensor, ""], if_finite: float | Tensor, if_skipped: float) -> Float[Tensor, ""]:
     """Return one of two numbers on the device, without a copy from the host."""
-    return torch.full_like(found_inf, if_finite).masked_fill_(found_inf > 0, if_skipped)
+    number = if_finite.clone() if isinstance(if_finite, Tensor) else torch.full_like(found_inf, if_finite)
+    return number.masked_fill_(found_inf > 0, if_skipped)
 
 
 def zero_non_finite(gradients: Sequence[Tensor], found_inf: Float[Tensor, ""]) -> list[Tensor]:

@@ -33,7 +33,9 @@ class SGD:
             part.state = {"momentum": torch.zeros_like(part.parameter.detach())} if self.momentum else {}
 
     @torch.no_grad()
-    def update(self, parts: Sequence[ParameterState], learning_rate: float, found_inf: Float[Tensor, ""]) -> None:
+    def update(
+        self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
+    ) -> None:
         for same, weight_decay, factor in group_by_decay(parts):
             weights, gradients = [p.weight for p in same], [p.gradient for p in same]
             sums = [p.local_state("momentum") for p in same] if self.momentum else []
@@ -51,7 +53,7 @@ class SGD:
         w: list[Tensor],
         g: list[Tensor],
         m: list[Tensor],
-        learning_rate: float,
+        learning_rate: float | Tensor,
         weight_decay: float,
         found_inf: Tensor,
     ) -> None:

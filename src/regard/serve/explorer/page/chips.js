@@ -13,17 +13,17 @@ const LEVELS = 64;
 const NUMBERED = 6; // so many of the largest get their number beneath
 const WORTH = 0.02;
 
-/** Tokens of a side, or those of them that `indices` names. `point(index | null)` and `pin(index)` are called. */
+/** Tokens of an axis, or those of them that `indices` names. `point(index | null)` and `pin(index)` are called. */
 export class Chips {
-  constructor(side, { label, which, point, pin, indices = side.tokens.map((_, k) => k) }) {
+  constructor(axis, { label, which, point, pin, indices = axis.tokens.map((_, k) => k) }) {
     this.which = which;
     this.indices = indices;
-    this.chips = new Map(indices.map((index) => [index, chip(side, index)]));
-    this.levels = new Uint8Array(side.tokens.length);
+    this.chips = new Map(indices.map((index) => [index, chip(axis, index)]));
+    this.levels = new Uint8Array(axis.tokens.length);
     this.numbered = [];
     this.marked = null;
-    this.element = element("div", { class: side.notes ? "chips noted" : "chips", role: "listbox", "aria-label": label });
-    this.element.append(...flowing(side, indices, this.chips));
+    this.element = element("div", { class: axis.notes ? "chips noted" : "chips", role: "listbox", "aria-label": label });
+    this.element.append(...flowing(axis, indices, this.chips));
     this.reach(indices[0]);
     this.listen(point, pin);
   }
@@ -128,24 +128,24 @@ export class Chips {
   }
 }
 
-function chip(side, index) {
-  const special = side.special[index] ? " special" : "";
-  const note = side.notes?.[index];
+function chip(axis, index) {
+  const special = axis.special[index] ? " special" : "";
+  const note = axis.notes?.[index];
   const attributes = { class: `chip${special}`, role: "option", "aria-selected": "false", tabindex: "-1" };
-  const title = note ? `${side.tokens[index]}: ${note}` : side.tokens[index];
-  const made = element("span", { ...attributes, "data-index": index, title, dir: "auto" }, word(side, index));
+  const title = note ? `${axis.tokens[index]}: ${note}` : axis.tokens[index];
+  const made = element("span", { ...attributes, "data-index": index, title, dir: "auto" }, word(axis, index));
   if (note) made.dataset.note = note;
   return made;
 }
 
 /** The tokens with the gaps between them: none where one begins at the character where the last one ended. */
-function* flowing(side, indices, chips) {
+function* flowing(axis, indices, chips) {
   let end = null;
   for (const index of indices) {
-    const place = side.places[index]?.text;
-    if (end !== null && !(place && place[0] === end)) yield " ";
+    const position = axis.positions[index]?.text;
+    if (end !== null && !(position && position[0] === end)) yield " ";
     yield chips.get(index);
-    if (piece(side, index).includes("\n")) yield element("br");
-    end = place ? place[1] : -1;
+    if (piece(axis, index).includes("\n")) yield element("br");
+    end = position ? position[1] : -1;
   }
 }

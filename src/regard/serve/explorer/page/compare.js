@@ -52,7 +52,7 @@ function shares(answer) {
 }
 
 function losses(loss) {
-  if (loss.original === null) return element("p", { class: "hint" }, "The answer is empty, so there is no loss to compare.");
+  if (loss.original === null) return element("p", { class: "hint" }, "There is no loss to compare for this output.");
   const change = loss.changed - loss.original;
   const line = element("p", { class: "loss" },
     "Loss of the original answer: ", element("b", { class: "loss-before" }, number(loss.original)), " → ", element("b", { class: "loss-after" }, number(loss.changed)),

@@ -22,7 +22,7 @@ const REMEMBERED = 32; // heads
 /** Whether this page is an exported file. */
 export const isExported = () => document.getElementById(BLOCK) !== null;
 
-/** The content of the file: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, relevance, picture, sound}. */
+/** The content of the file: {about, maps: {name: {view: {cells, zero, peaks, bytes}}}, rollout, relevance, picture}. */
 export function content() {
   block ??= JSON.parse(document.getElementById(BLOCK).textContent);
   return block;
@@ -31,9 +31,8 @@ export function content() {
 /** The model of the inspection; it is not in the file, so it has no examples. */
 export async function models() {
   const { about } = content();
-  const { model, task, given } = about;
-  const kinds = { image: "image", sound: "audio", audio: "audio" };
-  const inputs = Object.fromEntries(Object.keys(given ?? {}).map((name) => [name, kinds[name] ?? "text"]));
+  const { model, task } = about;
+  const inputs = Object.fromEntries(Object.keys(about.inputs ?? {}).map((name) => [name, ["image", "audio"].includes(name) ? name : "text"]));
   return [{ name: model, task, inputs, output: about.output?.kind ?? "", options: {}, examples: [] }];
 }
 

@@ -65,8 +65,8 @@ async function drawMap(store, pen, suffix) {
   const bytes = await store.tile(name, head, [0, map.n], [0, map.m], Math.max(rows, columns));
   const values = Float32Array.from(bytes, (byte) => byte / 255);
   const words = (name, count, most) => {
-    const side = store.side(name);
-    return side && count <= Math.min(WORDS, most) ? side.tokens.slice(0, count).map((_, k) => word(side, k)) : [];
+    const axis = store.axis(name);
+    return axis && count <= Math.min(WORDS, most) ? axis.tokens.slice(0, count).map((_, k) => word(axis, k)) : [];
   };
   const style = getComputedStyle(document.body);
   const picture = {

@@ -29,11 +29,11 @@ store.show(about);
 
 /** Show the inputs and the model. */
 function showInputs() {
-  const words = Object.entries(about.given ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
+  const words = Object.entries(about.inputs ?? {}).filter(([, value]) => ["string", "number"].includes(typeof value));
   const facts = words.map(([name, value]) => element("p", { class: "fact" }, element("span", {}, name), element("b", { dir: "auto" }, String(value))));
   const title = element("h2", { class: "pane-title" }, about.model, element("span", { class: "aside" }, about.task.replaceAll("_", " ")));
   const note = about.note ? element("p", { class: "hint note" }, about.note) : null;
-  find("given").replaceChildren(...[title, note, ...facts].filter(Boolean));
+  find("inputs").replaceChildren(...[title, note, ...facts].filter(Boolean));
 }
 
 /** Report maps that were reduced to fit into the file. */

@@ -109,10 +109,10 @@ class Input {
     event.preventDefault();
     const fields = [...this.required, ...this.options];
     const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== "" && value !== undefined));
-    const given = this.text ? this.text.value : this.file;
-    if (!given) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${this.kind === "image" ? "an image" : "a recording"} first.`));
+    const value = this.text ? this.text.value : this.file;
+    if (!value) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${this.kind === "image" ? "an image" : "a recording"} first.`));
     try {
-      this.store.read({ [this.first]: this.kind in LABELS ? given : JSON.parse(given), ...chosen });
+      this.store.read({ [this.first]: this.kind in LABELS ? value : JSON.parse(value), ...chosen });
     } catch {
       this.store.fail(new Error(`The ${this.first} must be JSON.`));
     }

@@ -110,7 +110,7 @@ class Changes {
     const map = this.store.map();
     if (!map) return element("p", { class: "hint" }, "Run the model on an input first.");
     if (Math.max(map.n, map.m) > MAX_DRAWN) return element("p", { class: "hint" }, `Masks can be drawn on up to ${MAX_DRAWN} tokens.`);
-    const names = (side, count) => Array.from({ length: count }, (_, k) => word(this.store.side(side), k));
+    const names = (axis, count) => Array.from({ length: count }, (_, k) => word(this.store.axis(axis), k));
     const [rows, columns] = [names(map.rows, map.n), names(map.columns, map.m)];
     const cell = Math.max(6, Math.min(20, Math.floor(150 / Math.max(rows.length, columns.length))));
     this.drawing = new Matrix(rows, columns, { label: "Draw a mask: click a cell to mask it", says: (free) => (free ? "not masked; click to mask" : "masked"), idle: "Crossed pairs are masked.", cell, pick: (n, m) => this.flip(n, m) });
@@ -184,14 +184,14 @@ class Changes {
 
   /** Run the input again with the changes and show its maps. */
   showMaps() {
-    this.store.read(this.store.given, this.changes);
+    this.store.read(this.store.inputs, this.changes);
   }
 
   clear() {
     const shown = this.store.inspection?.interventions?.length;
     this.changes = [];
     this.compare();
-    if (shown) this.store.read(this.store.given, []);
+    if (shown) this.store.read(this.store.inputs, []);
   }
 
   fail(error) {

@@ -61,7 +61,7 @@ class LargeMap {
     this.place = place;
     this.tiles?.end();
     this.tiles = new Tiles(map, (rows, columns, size) => store.tile(map.name, head, rows, columns, size), () => this.lay());
-    for (const [box, side] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--name-size", `${nameWidth(store.side(side))}px`);
+    for (const [box, axis] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--name-size", `${nameWidth(store.axis(axis))}px`);
     this.frame.style.aspectRatio = `${Math.max(map.m, map.n / 2)} / ${Math.max(map.n, map.m / 2)}`;
     this.lay();
     this.fetch();
@@ -116,12 +116,12 @@ class LargeMap {
     const { zoom, store } = this;
     const map = store.map();
     const most = Math.floor((this.host.clientWidth - MAX_NAME_PIXELS) / MIN_LABEL_PIXELS);
-    const put = (box, side, from, count, all) => {
+    const put = (box, axis, from, count, all) => {
       const first = Math.floor(from);
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
       box.hidden = !many;
       box.replaceChildren(...Array.from({ length: many }, (_, k) => {
-        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(store.side(side), first + k)));
+        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(store.axis(axis), first + k)));
         made.style.setProperty("--at", (100 * (first + k + 0.5 - from)) / count);
         return made;
       }));
@@ -159,9 +159,9 @@ class LargeMap {
   }
 }
 
-/** Pixels that the names of a side take up, at most `MAX_NAME_PIXELS`. */
-function nameWidth(side) {
-  const longest = side.tokens.reduce((most, _, k) => Math.max(most, word(side, k).length), 1);
+/** Pixels that the names of an axis take up, at most `MAX_NAME_PIXELS`. */
+function nameWidth(axis) {
+  const longest = axis.tokens.reduce((most, _, k) => Math.max(most, word(axis, k).length), 1);
   return Math.min(MAX_NAME_PIXELS, 8 + LETTER * longest);
 }
 

@@ -14,10 +14,10 @@ const WINDOW = 240;
 const [WIDE, HIGH] = [800, 26];
 
 export class LongText {
-  constructor(side, options) {
-    Object.assign(this, { side, options, weights: null, peak: 1, marked: null });
+  constructor(axis, options) {
+    Object.assign(this, { axis, options, weights: null, peak: 1, marked: null });
     const slider = { role: "slider", tabindex: "0", "aria-label": `${options.label}: which tokens are shown` };
-    const range = { "aria-valuemin": 0, "aria-valuemax": side.tokens.length - 1 };
+    const range = { "aria-valuemin": 0, "aria-valuemax": axis.tokens.length - 1 };
     this.ribbon = element("canvas", { class: "ribbon", width: WIDE, height: HIGH, ...slider, ...range });
     this.where = element("p", { class: "hint" });
     this.room = element("div");
@@ -49,10 +49,10 @@ export class LongText {
 
   /** Show the tokens from there on. */
   move(start) {
-    const many = this.side.tokens.length;
+    const many = this.axis.tokens.length;
     this.start = Math.round(Math.max(0, Math.min(many - WINDOW, start)));
     const indices = Array.from({ length: Math.min(WINDOW, many) }, (_, k) => this.start + k);
-    this.chips = new Chips(this.side, { ...this.options, indices });
+    this.chips = new Chips(this.axis, { ...this.options, indices });
     this.chips.light(this.weights, this.peak, this.shares);
     this.chips.mark(this.marked, this.pinned);
     this.room.replaceChildren(this.chips.element);
@@ -64,7 +64,7 @@ export class LongText {
 
   draw() {
     const pen = this.ribbon.getContext("2d");
-    const scale = WIDE / this.side.tokens.length;
+    const scale = WIDE / this.axis.tokens.length;
     const most = new Float32Array(WIDE);
     this.weights?.forEach((weight, index) => {
       const end = Math.max(Math.floor(index * scale) + 1, Math.floor((index + 1) * scale));
@@ -83,7 +83,7 @@ export class LongText {
     const under = (event) => {
       const box = this.ribbon.getBoundingClientRect();
       const share = Math.max(0, Math.min(0.9999, (event.clientX - box.left) / box.width));
-      return Math.floor(share * this.side.tokens.length);
+      return Math.floor(share * this.axis.tokens.length);
     };
     this.ribbon.addEventListener("pointermove", (event) => this.options.point(under(event)));
     this.ribbon.addEventListener("pointerleave", () => this.options.point(null));

@@ -180,7 +180,7 @@ function mean(heads, one, scale) {
   return [Uint8Array.from(sum, (value) => Math.round((255 * value) / peak)), peak / 255];
 }
 
-/** Maps that belong together: the same kind between the same sides, from the same part of the model. */
+/** Maps that belong together: the same kind between the same axes, from the same part of the model. */
 function grouped(maps) {
   const groups = new Map();
   for (const map of maps) {

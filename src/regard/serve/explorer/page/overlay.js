@@ -2,13 +2,17 @@
  * An output over the picture it belongs to: boxes, masks, depth.
  *
  * The picture is the part of the given one that the model saw (`region`, in pixels of the given picture); outputs are in
- * pixels of the given picture. A label has the same colour here as in the files of `regard see`.
+ * pixels of the given picture. Labels have the same colours as in the files of `regard see`.
  */
 
 import { element, percent } from "./element.js";
 import { barred } from "./list.js";
 
-const COLOURS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"];
+const COLOURS = [ // as in see/outputs.py
+  "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#9ACD32",
+  "#B39DDB", "#00CED1", "#FF8A80", "#A1887F", "#FF4FC3", "#90A4AE", "#FFCC80", "#2ECC40",
+  "#8E7CFF", "#C0CA33", "#F06292", "#80DEEA", "#D4A017", "#B2DFDB", "#E1BEE7", "#FF7043",
+];
 const MAGMA = ["#fcfdbf", "#fe9f6d", "#de4968", "#8c2981", "#3b0f70", "#000004"]; // near to far
 const WIDEST = 900; // pixels of the canvas
 
@@ -26,6 +30,7 @@ export const isDrawn = (kind) => kind in DRAWINGS;
 export function overlay(output, region, image) {
   const { draw, items } = DRAWINGS[output.kind];
   const found = items(output);
+  const colours = labelColours(found);
   const names = found.map(({ label, score }) => `${label} ${percent(score)}`);
   const says = names.length ? names.join(", ") : found.length === 0 && output.kind !== "depth" ? "nothing found" : output.kind;
   const canvas = element("canvas", { class: "overlay", role: "img", "aria-label": `${output.kind}: ${says}`, "data-kind": output.kind });
@@ -37,12 +42,12 @@ export function overlay(output, region, image) {
     pen.imageSmoothingEnabled = bitmap.width > 96;
     pen.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
     const place = (x, y) => [((x - left) / (right - left)) * canvas.width, ((y - top) / (bottom - top)) * canvas.height];
-    draw(pen, output, place);
+    draw(pen, output, place, colours);
     canvas.classList.add("drawn");
   }).catch(() => canvas.classList.add("failed"));
   const listed = found.map(({ label, score }) => {
     const item = barred(label, score, percent(score));
-    item.querySelector(".bar-fill").style.backgroundColor = labelColour(label);
+    item.querySelector(".bar-fill").style.backgroundColor = colours.get(label);
     return item;
   });
   const below = output.kind === "depth" ? depthScale(output) : element("ol", {}, ...listed);
@@ -50,20 +55,20 @@ export function overlay(output, region, image) {
   return element("div", { class: "list look drawn-output" }, canvas, below, nothing);
 }
 
-function drawBoxes(pen, { boxes }, place) {
+function drawBoxes(pen, { boxes }, place, colours) {
   for (const { left, top, right, bottom, label, score } of [...boxes].reverse()) { // the most certain on top
     const [[x, y], [to, low]] = [place(left, top), place(right, bottom)];
-    pen.strokeStyle = labelColour(label);
+    pen.strokeStyle = colours.get(label);
     pen.lineWidth = Math.max(2, pen.canvas.width / 180);
     pen.strokeRect(x, y, to - x, low - y);
-    write(pen, x, y, `${label} ${percent(score)}`, labelColour(label));
+    write(pen, x, y, `${label} ${percent(score)}`, colours.get(label));
   }
 }
 
-function drawMasks(pen, { masks, width, height }, place) {
+function drawMasks(pen, { masks, width, height }, place, colours) {
   for (const { counts, label } of [...masks].reverse()) {
     const pixels = new ImageData(width, height);
-    const [red, green, blue] = rgb(labelColour(label));
+    const [red, green, blue] = rgb(colours.get(label));
     let [at, sumX, sumY, many] = [0, 0, 0, 0];
     counts.forEach((count, k) => { // runs down the columns, the first of them outside
       for (let end = at + count; at < end; at++) {
@@ -74,7 +79,7 @@ function drawMasks(pen, { masks, width, height }, place) {
       }
     });
     stamp(pen, pixels, place);
-    if (many) write(pen, ...place(sumX / many, sumY / many), label, labelColour(label));
+    if (many) write(pen, ...place(sumX / many, sumY / many), label, colours.get(label));
   }
 }
 
@@ -133,12 +138,8 @@ function write(pen, x, y, text, colour) {
 
 const rgb = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 
-/** The colour of a label: its CRC-32 chooses it, as in see/outputs.py. */
-export function labelColour(label) {
-  let crc = 0xffffffff;
-  for (const byte of new TextEncoder().encode(label)) {
-    crc ^= byte;
-    for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
-  }
-  return COLOURS[((crc ^ 0xffffffff) >>> 0) % COLOURS.length];
+/** A colour for every label, in alphabetical order of the labels, as in see/outputs.py. */
+export function labelColours(items) {
+  const labels = [...new Set(items.map(({ label }) => label))].sort();
+  return new Map(labels.map((label, k) => [label, COLOURS[k % COLOURS.length]]));
 }

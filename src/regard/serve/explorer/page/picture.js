@@ -14,17 +14,17 @@ const VEIL = 0.6;
 const TINT = 0.72;
 const WIDEST = 1400; // pixels of the canvas, however large the picture is
 
-/** The same functions as `Chips`. `image` is a promise of a Blob, `seconds` the length of a sound. */
+/** The same functions as `Chips`. `image` is a promise of a Blob, `seconds` the length of a recording. */
 export class Picture {
-  constructor(side, { label, which, point, pin, image, seconds = null }) {
+  constructor(axis, { label, which, point, pin, image, seconds = null }) {
     this.which = which;
-    this.side = side;
+    this.axis = axis;
     this.seconds = seconds;
     this.hooks = { point, pin };
-    const placed = side.places.map((place, k) => [place.box ?? place.time, k]).filter(([box]) => box);
+    const placed = axis.positions.map((position, k) => [position.box ?? position.time, k]).filter(([box]) => box);
     this.placed = placed.map(([, index]) => index);
-    const loose = side.tokens.map((_, k) => k).filter((k) => !this.placed.includes(k));
-    this.chips = loose.length ? new Chips(side, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;
+    const loose = axis.tokens.map((_, k) => k).filter((k) => !this.placed.includes(k));
+    this.chips = loose.length ? new Chips(axis, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;
     this.canvas = element("canvas", { class: "picture", tabindex: "0", role: "img", "aria-label": label });
     this.label = label;
     this.element = element("div", { class: seconds === null ? "shown" : "shown sound" }, this.chips?.element, this.canvas);
@@ -45,7 +45,7 @@ export class Picture {
     this.marked = index;
     this.pinned = pinned;
     this.chips?.mark(index, pinned);
-    const name = index === null ? "" : `: ${word(this.side, index)}`;
+    const name = index === null ? "" : `: ${word(this.axis, index)}`;
     this.canvas.setAttribute("aria-label", `${this.label}${name}. Arrows move, Enter pins.`);
     this.draw();
   }
@@ -63,17 +63,17 @@ export class Picture {
     const stretched = this.seconds === null ? [wide * scale, high * scale] : [Math.min(WIDEST, Math.max(900, wide)), 260];
     [this.canvas.width, this.canvas.height] = stretched.map(Math.round);
     const across = this.seconds === null ? this.canvas.width / wide : this.canvas.width / this.seconds;
-    this.boxes = new Map(this.placed.map((index) => [index, this.box(this.side.places[index], across)]));
+    this.boxes = new Map(this.placed.map((index) => [index, this.box(this.axis.positions[index], across)]));
     this.draw();
   }
 
-  box(place, across) {
-    if (place.time) return [place.time[0] * across, 0, (place.time[1] - place.time[0]) * across, this.canvas.height];
-    return place.box.map((value) => value * across);
+  box(position, across) {
+    if (position.time) return [position.time[0] * across, 0, (position.time[1] - position.time[0]) * across, this.canvas.height];
+    return position.box.map((value) => value * across);
   }
 
   extent() {
-    const boxes = this.placed.map((index) => this.side.places[index].box ?? [0, 0, 900, 260]);
+    const boxes = this.placed.map((index) => this.axis.positions[index].box ?? [0, 0, 900, 260]);
     return [Math.max(1, ...boxes.map(([x, , w]) => x + w)), Math.max(1, ...boxes.map(([, y, , h]) => y + h))];
   }
 

@@ -21,13 +21,13 @@ export const models = async () => {
 };
 
 /** Run a model on an input; a file is sent as multipart, everything else as JSON. */
-export async function read(model, given, interventions = []) {
-  const entries = Object.entries(given);
+export async function read(model, inputs, interventions = []) {
+  const entries = Object.entries(inputs);
   const file = entries.find(([, value]) => value instanceof Blob);
-  if (!file) return post("/explore/inspections", { model, given, interventions });
+  if (!file) return post("/explore/inspections", { model, inputs, interventions });
   const form = new FormData();
   form.append("model", model);
-  form.append("given", JSON.stringify(Object.fromEntries(entries.filter(([, value]) => !(value instanceof Blob)))));
+  form.append("inputs", JSON.stringify(Object.fromEntries(entries.filter(([, value]) => !(value instanceof Blob)))));
   form.append("interventions", JSON.stringify(interventions));
   form.append("file", file[1], file[1].name ?? file[0]);
   return (await ask("/explore/inspections", { method: "POST", body: form })).json();

@@ -16,10 +16,10 @@ export class SearchDetails {
     this.nodes = nodes;
     this.select = select;
     this.map = -1;
-    this.looked = element("section", { class: "card looked" });
+    this.attention = element("section", { class: "card attention" });
     this.chosen = element("section", { class: "card offered" });
     this.outputs = element("section", { class: "card outputs" });
-    this.element = element("div", { class: "stage-cards" }, this.looked, this.chosen, this.outputs);
+    this.element = element("div", { class: "stage-cards" }, this.attention, this.chosen, this.outputs);
   }
 
   /** Everything beneath, for a step and the hypothesis that is chosen. */
@@ -33,8 +33,8 @@ export class SearchDetails {
   // -- attention of the beams ------------------------------------------------------------------------------------------
 
   showAttention() {
-    const { maps, looks } = this.shown;
-    this.looked.hidden = !maps.length;
+    const { maps, attention_kind: kind } = this.shown;
+    this.attention.hidden = !maps.length;
     if (!maps.length) return;
     const pick = element("select", { "aria-label": "Layer" }, element("option", { value: -1 }, "mean of all layers"));
     maps.forEach((name, k) => pick.append(element("option", { value: k }, name)));
@@ -43,17 +43,17 @@ export class SearchDetails {
       this.map = Number(pick.value);
       this.showAttention();
     });
-    const title = looks === "self" ? "Attention to earlier tokens" : "Attention of each beam";
-    const body = looks === "self" ? this.back() : this.table();
-    this.looked.replaceChildren(element("div", { class: "card-head" }, element("h3", {}, title), pick), body);
+    const title = kind === "self" ? "Attention to earlier tokens" : "Attention of each beam";
+    const body = kind === "self" ? this.back() : this.table();
+    this.attention.replaceChildren(element("div", { class: "card-head" }, element("h3", {}, title), pick), body);
   }
 
   /** The weights with which the word of a node was written: those of the beam that it continues. */
   weights(node) {
-    const { looked } = this.shown.steps[node.time];
+    const { attention } = this.shown.steps[node.time];
     const parent = this.nodes.get(node.parent);
-    const beam = looked[0].length > 1 && parent ? parent.beam : 0;
-    const rows = this.map < 0 ? looked.map((map) => map[beam]) : [looked[this.map][beam]];
+    const beam = attention[0].length > 1 && parent ? parent.beam : 0;
+    const rows = this.map < 0 ? attention.map((map) => map[beam]) : [attention[this.map][beam]];
     return rows[0].map((_, k) => rows.reduce((sum, row) => sum + row[k], 0) / rows.length);
   }
 
@@ -101,7 +101,7 @@ export class SearchDetails {
     const node = this.nodes.get(this.id);
     if (!node) return this.chosen.replaceChildren();
     const parts = [element("h3", {}, "Selected hypothesis"), element("p", { class: "text-so-far", dir: "auto" }, this.text(node)), facts(node)];
-    if (node.why) parts.push(element("p", { class: "why" }, node.why));
+    if (node.reason) parts.push(element("p", { class: "why" }, node.reason));
     const drawn = this.shown.steps[node.time].draws.find((draw) => draw.parent === node.parent && draw.beam === node.beam);
     if (drawn) parts.push(...this.draw(drawn));
     const others = this.shown.steps[node.time].nodes.filter((one) => one.parent === node.parent && (one.share === undefined || one.beam === node.beam));
@@ -144,7 +144,7 @@ export class SearchDetails {
       const word = element("button", { type: "button", class: "word", dir: "auto", on: { click: () => this.select(one.id) } }, this.read(one.piece));
       const number = share === undefined ? percent(p) : `${percent(p)} → ${percent(share)}`;
       const line = element("li", { class: `${one.fate}${one.id === this.id ? " chosen" : ""}` }, word, room, element("span", { class: "share" }, number));
-      line.append(element("span", { class: "why" }, one.why || { kept: "kept", ended: "finished" }[one.fate]));
+      line.append(element("span", { class: "why" }, one.reason || { kept: "kept", ended: "finished" }[one.fate]));
       list.append(line);
     }
     return list;

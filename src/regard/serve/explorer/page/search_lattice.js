@@ -24,9 +24,9 @@ export class SearchLattice {
     this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.found[0].text}”` });
     this.canvas.addEventListener("click", (event) => go(this.frame(event)));
     this.container = element("div", { class: "lattice-container" }, this.canvas);
-    this.heard = element("section", { class: "card" });
+    this.card = element("section", { class: "card" });
     this.words = element("section", { class: "card" }, element("h3", {}, "Transcript"), this.timed());
-    this.element = element("div", { class: "stage" }, this.container, element("div", { class: "stage-cards" }, this.heard, this.words));
+    this.element = element("div", { class: "stage" }, this.container, element("div", { class: "stage-cards" }, this.card, this.words));
     this.at = 0;
     new ResizeObserver(() => this.draw()).observe(this.container);
   }
@@ -36,7 +36,7 @@ export class SearchLattice {
     this.at = at;
     this.draw();
     const step = this.shown.steps[at];
-    this.heard.replaceChildren(...(step.kept ? this.prefixes(step) : this.label(step)));
+    this.card.replaceChildren(...(step.kept ? this.prefixes(step) : this.label(step)));
     const row = this.shown.probabilities[at];
     const best = row.indexOf(Math.max(...row));
     const name = this.shown.labels[best] === "-" ? "blank" : `“${this.shown.labels[best]}”`;
@@ -61,8 +61,8 @@ export class SearchLattice {
     return [title, list, element("p", { class: "hint" }, "Numbers are log-probabilities of the prefix over all alignments up to this frame.")];
   }
 
-  label({ label, why, text }) {
-    const effect = why === "written" ? "It is added to the output." : `It is ${why}, so nothing is added to the output.`;
+  label({ label, reason, text }) {
+    const effect = reason === "written" ? "It is added to the output." : `It is ${reason}, so nothing is added to the output.`;
     return [element("h3", {}, "Most likely label of this frame"), element("p", { class: "text-so-far" }, visible(label)), element("p", { class: "why" }, effect), element("p", { dir: "auto" }, text.map(visible).join(" ") || "(empty)")];
   }
 

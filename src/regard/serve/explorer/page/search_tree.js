@@ -19,7 +19,7 @@ export class SearchTree {
     this.shown = shown;
     this.go = go;
     this.length = shown.steps.length;
-    this.independent = !["beam", "diverse"].includes(shown.search.how) || shown.search.beam_size === 1;
+    this.independent = !["beam", "diverse"].includes(shown.search.method) || shown.search.beam_size === 1;
     this.nodes = new Map(shown.steps.flatMap((step, time) => step.nodes.map((node) => [node.id, { ...node, time }])));
     this.read = tokenFormatter(shown);
     this.selected = null;
@@ -81,7 +81,7 @@ export class SearchTree {
   box(node, { x, y }, strong) {
     const lost = node.lost >= 0 && node.lost <= this.at;
     const names = ["node", node.fate, lost && "lost", strong && "strong", node.id === this.selected && "chosen"].filter(Boolean);
-    const label = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.why ? `: ${node.why}` : ""}`;
+    const label = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.reason ? `: ${node.reason}` : ""}`;
     const group = make("g", { class: names.join(" "), role: "button", tabindex: "-1", "aria-label": label, "data-id": node.id });
     group.addEventListener("click", () => this.select(node.id));
     const title = make("title");

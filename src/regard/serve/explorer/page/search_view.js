@@ -13,14 +13,14 @@ import { SearchTree } from "./search_tree.js";
 
 const PACE = 900; // milliseconds per step
 const FRAME_PACE = 120;
-const WAYS = { beam: "Beam", greedy: "Greedy", diverse: "Diverse beam", sample: "Sample" };
+const METHODS = { beam: "Beam", greedy: "Greedy", diverse: "Diverse beam", sample: "Sample" };
 const HINTS = {
   beam: "Keep the best few hypotheses",
   greedy: "Always the most likely token",
   diverse: "Groups of beams that avoid each other's tokens",
   sample: "Sample each token from its distribution",
 };
-// name: [label, which ways use it, smallest, largest, step]
+// name: [label, which methods use it, smallest, largest, step]
 const NUMBERS = {
   beam_size: ["Beam size", ["beam", "diverse"], 1, 8, 1],
   groups: ["Groups", ["diverse"], 1, 8, 1],
@@ -62,13 +62,13 @@ class SearchView {
   build(host) {
     this.model = element("select", { id: "search-model", on: { change: () => this.choose(this.model.value) } });
     this.entry = element("div", { class: "search-entry" });
-    this.ways = element("div");
+    this.methods = element("div");
     this.numbers = element("div", { class: "search-numbers" });
     this.go = element("button", { type: "submit", class: "primary", id: "search-go" }, "Search");
     this.error = element("p", { class: "refused", role: "alert", hidden: true });
     const form = element(
       "form", { class: "search-ask", on: { submit: (event) => this.submit(event) } },
-      labelled("Model", this.model), this.entry, this.ways, this.numbers, this.go, this.error,
+      labelled("Model", this.model), this.entry, this.methods, this.numbers, this.go, this.error,
     );
     this.back = this.button("◀", "Back one step", () => this.move(-1));
     this.play = this.button("Play", "Play or pause", () => this.toggle());
@@ -109,21 +109,21 @@ class SearchView {
   /** Take over the last input of the page, unless another was entered here. */
   take(inspection) {
     if (inspection?.model !== this.chosen?.name || this.touched) return;
-    if (this.words) this.words.value = inspection.given?.text ?? this.words.value;
-    else this.given = { inspection: inspection.id };
+    if (this.words) this.words.value = inspection.inputs?.text ?? this.words.value;
+    else this.inputs = { inspection: inspection.id };
   }
 
   choose(name) {
     this.chosen = this.models.find((one) => one.name === name);
     if (!this.chosen) return;
     this.model.value = name;
-    this.given = null;
+    this.inputs = null;
     this.touched = false;
-    this.entry.replaceChildren(...(this.chosen.input === "sound" ? this.sound() : this.text()));
-    const { ways } = this.chosen;
-    const box = choice("Search", ways.map((value) => ({ value, title: WAYS[value], hint: HINTS[value] })), (how) => this.way(how));
-    this.ways.replaceChildren(box);
-    this.way(ways[0]);
+    this.entry.replaceChildren(...(this.chosen.input === "audio" ? this.audio() : this.text()));
+    const { methods } = this.chosen;
+    const box = choice("Search", methods.map((value) => ({ value, title: METHODS[value], hint: HINTS[value] })), (method) => this.setMethod(method));
+    this.methods.replaceChildren(box);
+    this.setMethod(methods[0]);
   }
 
   text() {
@@ -137,12 +137,12 @@ class SearchView {
     return [labelled("Text", this.words)];
   }
 
-  sound() {
+  audio() {
     this.words = null;
     const picker = element("input", { type: "file", id: "search-file", accept: "audio/*,.wav,.flac,.ogg" });
     picker.addEventListener("change", () => {
       this.touched = picker.files.length > 0;
-      this.given = this.touched ? { sound: picker.files[0] } : null;
+      this.inputs = this.touched ? { audio: picker.files[0] } : null;
       this.take(this.store.inspection);
     });
     this.take(this.store.inspection);
@@ -156,17 +156,17 @@ class SearchView {
     const answer = await fetch(new URL("./digits.wav", import.meta.url));
     if (!answer.ok) return this.fail(new Error("The example could not be fetched."));
     this.touched = true;
-    this.given = { sound: await answer.blob() };
+    this.inputs = { audio: await answer.blob() };
     this.ask();
   }
 
   /** Show the settings of a search method. */
-  way(how) {
-    this.how = how;
-    press(this.ways.firstElementChild, how);
+  setMethod(method) {
+    this.method = method;
+    press(this.methods.firstElementChild, method);
     const written = this.chosen.task === "language_modeling";
-    const frames = this.chosen.input === "sound";
-    const names = Object.keys(NUMBERS).filter((name) => NUMBERS[name][1].includes(how) && (name !== "max_new_tokens" || written) && !(frames && name !== "beam_size"));
+    const frames = this.chosen.input === "audio";
+    const names = Object.keys(NUMBERS).filter((name) => NUMBERS[name][1].includes(method) && (name !== "max_new_tokens" || written) && !(frames && name !== "beam_size"));
     this.fields = names.map((name) => {
       const [label, , min, max, step] = NUMBERS[name];
       const control = element("input", { type: "number", name, min, max, step });
@@ -182,15 +182,15 @@ class SearchView {
   }
 
   async ask() {
-    const given = this.words ? { text: this.words.value } : this.given;
-    if (!given) return this.fail(new Error("Choose a recording first."));
-    const search = { how: this.how };
+    const inputs = this.words ? { text: this.words.value } : this.inputs;
+    if (!inputs) return this.fail(new Error("Choose a recording first."));
+    const search = { method: this.method };
     for (const { name, control } of this.fields) if (control.value !== "") search[name] = Number(control.value);
     const turn = ++this.turn;
     this.fail(null);
     this.go.textContent = "Searching…";
     try {
-      const shown = await this.fetch(this.chosen.name, given, search);
+      const shown = await this.fetch(this.chosen.name, inputs, search);
       if (turn === this.turn) this.showSearch(shown);
     } catch (error) {
       if (turn === this.turn) this.fail(error);
@@ -200,13 +200,13 @@ class SearchView {
   }
 
   /** A text is sent as JSON, a file as a form. */
-  async fetch(model, given, search) {
-    if (given.inspection) return this.store.post("/explore/search", { model, inspection: given.inspection, search });
-    if (!given.sound) return this.store.post("/explore/search", { model, given, search });
+  async fetch(model, inputs, search) {
+    if (inputs.inspection) return this.store.post("/explore/search", { model, inspection: inputs.inspection, search });
+    if (!inputs.audio) return this.store.post("/explore/search", { model, inputs, search });
     const form = new FormData();
     form.append("model", model);
     form.append("search", JSON.stringify(search));
-    form.append("file", given.sound, given.sound.name ?? "sound");
+    form.append("file", inputs.audio, inputs.audio.name ?? "audio");
     const answer = await fetch("/explore/search", { method: "POST", body: form });
     const body = await answer.json().catch(() => ({}));
     if (!answer.ok) throw new Error(body.error?.message ?? `Request failed with status ${answer.status}.`);

@@ -20,38 +20,38 @@ export class SixSteps {
 
   /** Back to the lecture's example. */
   reset() {
-    this.given = structuredClone(this.lab.contents.six_steps);
+    this.inputs = structuredClone(this.lab.contents.six_steps);
     this.query = 0;
     this.build();
   }
 
   /** Build the inputs (tokens, vectors, the three matrices) and the results below. */
   build() {
-    const { given } = this;
+    const { inputs } = this;
     const buttons = element("div", { class: "change-buttons" },
-      button("Add a token", () => this.grow(1), given.tokens.length >= MOST, "six-add"), button("Remove the last", () => this.grow(-1), given.tokens.length < 2), button("Thinking Machines", () => this.reset(), false, "six-reset"));
-    const width = field("d_k, the width of a key", element("input", { type: "number", min: 1, max: 1e6, step: "any", value: given.d_k, id: "six-dk", on: { input: (event) => this.edit(() => (given.d_k = Number(event.target.value)), event) } }));
+      button("Add a token", () => this.grow(1), inputs.tokens.length >= MOST, "six-add"), button("Remove the last", () => this.grow(-1), inputs.tokens.length < 2), button("Thinking Machines", () => this.reset(), false, "six-reset"));
+    const width = field("d_k, the width of a key", element("input", { type: "number", min: 1, max: 1e6, step: "any", value: inputs.d_k, id: "six-dk", on: { input: (event) => this.edit(() => (inputs.d_k = Number(event.target.value)), event) } }));
     this.masks = choice("Mask", [{ value: "none", title: "none" }, { value: "causal", title: "causal" }], (value) => this.edit(() => press(this.masks, (this.mask = value))));
     press(this.masks, this.mask);
-    const x = editable("X: a row for each token", given.x, (n, c, value, event) => this.edit(() => (given.x[n][c] = value), event), given.tokens, (n, value) => this.edit(() => (given.tokens[n] = value || "?")));
-    const matrices = ["w_q", "w_k", "w_v"].map((name) => editable(`W${name.slice(1)}`, given[name], (n, c, value, event) => this.edit(() => (given[name][n][c] = value), event), null, null, name));
+    const x = editable("X: a row for each token", inputs.x, (n, c, value, event) => this.edit(() => (inputs.x[n][c] = value), event), inputs.tokens, (n, value) => this.edit(() => (inputs.tokens[n] = value || "?")));
+    const matrices = ["w_q", "w_k", "w_v"].map((name) => editable(`W${name.slice(1)}`, inputs[name], (n, c, value, event) => this.edit(() => (inputs[name][n][c] = value), event), null, null, name));
     this.follows = element("div", { class: "six-follows" });
     this.element.replaceChildren(
-      element("section", { class: "six-given", "aria-label": "Inputs" }, element("p", { class: "hint" }, "Change any number; everything below is recomputed. Three numbers of each query, key and value are shown, the rest of the d_k are zero."), element("div", { class: "six-matrices" }, x, ...matrices), element("div", { class: "six-options" }, width, this.masks, buttons)),
+      element("section", { class: "six-inputs", "aria-label": "Inputs" }, element("p", { class: "hint" }, "Change any number; everything below is recomputed. Three numbers of each query, key and value are shown, the rest of the d_k are zero."), element("div", { class: "six-matrices" }, x, ...matrices), element("div", { class: "six-options" }, width, this.masks, buttons)),
       this.follows,
     );
     this.change();
   }
 
   grow(by) {
-    const { given } = this;
+    const { inputs } = this;
     if (by > 0) {
-      given.tokens.push("token");
-      given.x.push(given.x[0].map((_, k) => Number(k === given.tokens.length % given.x[0].length)));
+      inputs.tokens.push("token");
+      inputs.x.push(inputs.x[0].map((_, k) => Number(k === inputs.tokens.length % inputs.x[0].length)));
     } else {
-      given.tokens.pop();
-      given.x.pop();
-      this.query = Math.min(this.query, given.tokens.length - 1);
+      inputs.tokens.pop();
+      inputs.x.pop();
+      this.query = Math.min(this.query, inputs.tokens.length - 1);
     }
     this.build();
   }
@@ -66,7 +66,7 @@ export class SixSteps {
 
   async change() {
     const turn = ++this.turn;
-    const found = await this.lab.ask({ what: "six_steps", ...this.given, mask: this.mask });
+    const found = await this.lab.ask({ what: "six_steps", ...this.inputs, mask: this.mask });
     if (turn !== this.turn || !found) return;
     this.found = found;
     this.show();

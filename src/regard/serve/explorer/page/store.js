@@ -20,8 +20,8 @@ const ALL_LAYERS = ["rollout", "relevance"]; // views through all layers
 
 /** Whether a view is available for a map of an inspection. */
 export function offers(inspection, map, view) {
-  if (view === "rollout") return Boolean(inspection.rollout);
-  if (view === "relevance") return Boolean(inspection.relevance?.length);
+  if (view === "rollout") return Boolean(inspection.rollout_axis);
+  if (view === "relevance") return Boolean(inspection.relevance_targets?.length);
   return map?.views?.includes(view) ?? true;
 }
 
@@ -32,7 +32,7 @@ export class Store {
     this.models = [];
     this.model = null;
     this.inspection = null;
-    this.given = null;
+    this.inputs = null;
     this.interventions = [];
     this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
     this.pointed = { ...NOWHERE };
@@ -76,18 +76,18 @@ export class Store {
   }
 
   /**
-   * Run the chosen model on an input: `{text}`, `{texts}`, `{image: File}`, `{sound: File}` with the task's options.
+   * Run the chosen model on an input: `{text}`, `{texts}`, `{image: File}`, `{audio: File}` with the task's options.
    * The resulting inspection is shown, unless another was requested in the meantime.
    */
-  async read(given, interventions = this.interventions) {
+  async read(inputs, interventions = this.interventions) {
     const turn = ++this.request;
-    this.given = given;
+    this.inputs = inputs;
     this.busy = true;
     this.error = null;
     this.tell("busy");
     this.tell("error");
     try {
-      const inspection = await this.source.read(this.model.name, given, interventions);
+      const inspection = await this.source.read(this.model.name, inputs, interventions);
       if (turn === this.request) this.show(inspection, interventions);
     } catch (error) {
       if (turn === this.request) this.fail(error);
@@ -122,7 +122,7 @@ export class Store {
    * that head, so a view of all layers gives way; a pinned token stays where there is one of that name to stay on.
    */
   select(change) {
-    const before = this.sides();
+    const before = this.axes();
     const next = { ...this.selection, ...change };
     const moved = change.map !== undefined || change.head !== undefined;
     if (moved && change.view === undefined && ALL_LAYERS.includes(next.view)) next.view = "raw";
@@ -130,7 +130,7 @@ export class Store {
     if (map) next.head = headIn(map, next.head);
     if (map && !offers(this.inspection, map, next.view)) next.view = "raw";
     this.selection = next;
-    const after = this.sides();
+    const after = this.axes();
     if (change.query === undefined && change.key === undefined && String(before) !== String(after)) {
       const keep = next.query !== null && before[0] === after[0];
       Object.assign(next, keep ? { key: after[0] === after[1] ? next.query : null } : this.initialToken());
@@ -138,33 +138,33 @@ export class Store {
     this.tell("select");
   }
 
-  /** The names of the shown sides: queries and keys; null for the answers of relevance. */
-  sides() {
+  /** The names of the shown axes: queries and keys; null for the answers of relevance. */
+  axes() {
     const { inspection } = this;
     const map = this.map();
     if (!map) return [null, null];
-    if (this.selection.view === "rollout") return [inspection.rollout, inspection.input];
-    if (this.selection.view === "relevance") return [null, inspection.input];
+    if (this.selection.view === "rollout") return [inspection.rollout_axis, inspection.input_axis];
+    if (this.selection.view === "relevance") return [null, inspection.input_axis];
     return [map.rows, map.columns];
   }
 
-  /** The query side: tokens, or the answers of relevance. */
+  /** The query axis: tokens, or the answers of relevance. */
   get querySide() {
-    const name = this.sides()[0];
-    if (name !== null) return this.side(name);
-    const tokens = this.inspection.relevance;
-    const same = Object.values(this.inspection.sides).find((side) => String(side.tokens) === String(tokens));
-    return same ?? { name: "answers", tokens, places: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
+    const name = this.axes()[0];
+    if (name !== null) return this.axis(name);
+    const tokens = this.inspection.relevance_targets;
+    const same = Object.values(this.inspection.axes).find((axis) => String(axis.tokens) === String(tokens));
+    return same ?? { name: "answers", tokens, positions: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
   /** The initially pinned token: the class token of an image, the answer, or a word past the middle. */
   initialToken() {
-    const [rows, columns] = this.sides();
+    const [rows, columns] = this.axes();
     const { tokens, special, name } = this.querySide;
-    const pictured = this.side(columns).places.some((place) => place.box);
+    const pictured = this.axis(columns).positions.some((position) => position.box);
     const words = [...tokens.keys()].filter((k) => !special[k]);
-    const given = name === "answers" ? Math.max(0, tokens.indexOf(this.inspection.output.label)) : 0;
-    const query = rows === null || (pictured && special[0]) ? given : (words[Math.floor(0.6 * words.length)] ?? 0);
+    const first = name === "answers" ? Math.max(0, tokens.indexOf(this.inspection.output.label)) : 0;
+    const query = rows === null || (pictured && special[0]) ? first : (words[Math.floor(0.6 * words.length)] ?? 0);
     return { query, key: rows === columns ? query : null };
   }
 
@@ -187,9 +187,9 @@ export class Store {
     return this.inspection?.maps.find((map) => map.name === name) ?? null;
   }
 
-  /** A side of the inspection by name: {name, tokens, places, special}. */
-  side(name) {
-    return this.inspection?.sides[name] ?? null;
+  /** An axis of the inspection by name: {name, tokens, positions, special}. */
+  axis(name) {
+    return this.inspection?.axes[name] ?? null;
   }
 
   /** Thumbnails of all heads of a map: {bytes, scale}. */
@@ -225,7 +225,7 @@ export class Store {
 
   /** The picture the model saw, or the spectrogram it heard, as a Blob. */
   picture() {
-    return this.get(["picture"], () => this.source.picture(this.inspection.id, this.inspection.sound ? "spectrogram" : "picture"));
+    return this.get(["picture"], () => this.source.picture(this.inspection.id, this.inspection.audio ? "spectrogram" : "picture"));
   }
 
   /** Post JSON to a route and get JSON back: for panes with a route of their own. */

@@ -1,21 +1,21 @@
 /**
- * A token as people read it: the piece of text it stands for where it has a place there, else its own name. And what
+ * A token as people read it: the piece of text it stands for where it has a position in the text, else its own name. And what
  * a head is called.
  */
 
-const letters = new WeakMap(); // of each side: places count whole characters, a string counts halves of some
+const letters = new WeakMap(); // of each axis: positions count whole characters, a string counts halves of some
 
 /** The text a token stands for, spaces and line ends as signs. */
-export function word(side, index) {
-  return visible(piece(side, index) || side.tokens[index]);
+export function word(axis, index) {
+  return visible(piece(axis, index) || axis.tokens[index]);
 }
 
-/** The piece of text at a token's place, as it is; "" where it has none. */
-export function piece(side, index) {
-  const place = side.places[index]?.text;
-  if (!place || typeof side.text !== "string") return "";
-  if (!letters.has(side)) letters.set(side, Array.from(side.text));
-  return letters.get(side).slice(...place).join("");
+/** The piece of text at a token's position, as it is; "" where it has none. */
+export function piece(axis, index) {
+  const position = axis.positions[index]?.text;
+  if (!position || typeof axis.text !== "string") return "";
+  if (!letters.has(axis)) letters.set(axis, Array.from(axis.text));
+  return letters.get(axis).slice(...position).join("");
 }
 
 /** What a head of a map is called; -1 is the mean of all. A rollout has ways to fuse heads where others have heads. */

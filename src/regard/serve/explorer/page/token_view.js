@@ -71,7 +71,7 @@ class TokenView {
     for (const one of this.views.children) one.disabled = !offers(store.inspection, map, one.dataset.value);
     this.says.textContent = kinds.length > 1 ? "The same row in several views." : chosen.says;
     this.note.replaceChildren(element("h3", {}, "Limits of this view"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
-    const wanted = JSON.stringify([store.inspection.id, ...store.sides(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
+    const wanted = JSON.stringify([store.inspection.id, ...store.axes(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
     this.shown = wanted;
@@ -80,15 +80,15 @@ class TokenView {
 
   build(kinds) {
     const { store } = this;
-    const [rows, columns] = store.sides();
+    const [rows, columns] = store.axes();
     const own = rows === columns;
-    const sides = Object.keys(store.inspection.sides).length > 1;
-    const title = (what, side) => (sides || !own ? `${what}: ${side.replaceAll("_", " ")}` : what);
+    const several = Object.keys(store.inspection.axes).length > 1;
+    const title = (what, axis) => (several || !own ? `${what}: ${axis.replaceAll("_", " ")}` : what);
     const who = rows === null ? "Answer" : title(kinds[0].who ?? "Queries", rows);
     this.above = this.panel(store.querySide, "seen", who, "query", own);
     this.below = kinds.map((kind) => {
       const what = kinds.length > 1 ? kind.title : title(kind.what ?? "Keys", columns);
-      return { ...this.panel(store.side(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
+      return { ...this.panel(store.axis(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
     });
     this.panels = [this.above, ...this.below];
     const pictured = this.panels.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
@@ -98,22 +98,22 @@ class TokenView {
     this.board.replaceChildren(this.above.element, element("div", { class: "below" }, ...this.below.map((panel) => panel.element)));
   }
 
-  /** One side with a title. `as`: what a token of it is when it is pointed at, query or key; null: nothing. */
-  panel(side, which, title, as, own) {
+  /** One axis with a title. `as`: what a token of it is when it is pointed at, query or key; null: nothing. */
+  panel(axis, which, title, as, own) {
     const { store } = this;
     const meant = (index) => (own ? { query: index, key: index } : { query: null, key: null, [as]: index });
     const hooks = {
       point: (index) => store.point(index === null || as === null ? {} : meant(index)),
       pin: (index) => as !== null && this.pin(meant(index)),
     };
-    const timed = side.places.some((place) => place.time);
-    const placed = timed || side.places.some((place) => place.box);
+    const timed = axis.positions.some((position) => position.time);
+    const placed = timed || axis.positions.some((position) => position.box);
     const options = { which, label: title, ...hooks };
     const strip = placed
-      ? new Picture(side, { ...options, image: store.picture(), seconds: timed ? store.inspection.sound.seconds : null })
-      : new (side.tokens.length < LONG ? Chips : LongText)(side, options);
+      ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
+      : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
-    return { element: made, strip, side };
+    return { element: made, strip, axis };
   }
 
   /** Pin a token, or unpin it. */
@@ -177,7 +177,7 @@ class TokenView {
   async row(at) {
     if (!view(at.view).whole) return this.store.row(at);
     const cells = await (at.view === "rollout" ? this.store.rollout(at.query) : this.store.relevance(at.query));
-    return spread(cells, this.below[0].side);
+    return spread(cells, this.below[0].axis);
   }
 
   dim(sentence, kind = "hint") {
@@ -190,12 +190,12 @@ class TokenView {
   tell(at, looks, seen) {
     const { above, below } = this;
     const lists = looks.map((weights, k) => {
-      const { kind, side } = below[k];
+      const { kind, axis } = below[k];
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
-      return list(word(above.side, at.query), verb, weights, side, "look", kind.shares, kind.sums ?? kind.shares);
+      return list(word(above.axis, at.query), verb, weights, axis, "look", kind.shares, kind.sums ?? kind.shares);
     });
     const by = below[0].kind.seen ?? "is attended to by";
-    if (seen && looks.length < 2) lists.push(list(word(below[0].side, at.key), by, seen, above.side, "seen", view(at.view).shares));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", view(at.view).shares));
     this.lists.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 }
@@ -215,10 +215,10 @@ function hidden(kind, several) {
 }
 
 /** Assign numbers of input cells to tokens; a token without a position has no cell. */
-function spread(cells, side) {
-  if (cells.length === side.tokens.length) return cells;
-  const out = new Float32Array(side.tokens.length);
-  const placed = [...side.tokens.keys()].filter((k) => !side.places[k].none);
+function spread(cells, axis) {
+  if (cells.length === axis.tokens.length) return cells;
+  const out = new Float32Array(axis.tokens.length);
+  const placed = [...axis.tokens.keys()].filter((k) => !axis.positions[k].none);
   placed.forEach((index, k) => (out[index] = cells[k] ?? 0));
   return out;
 }

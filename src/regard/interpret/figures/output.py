@@ -1,0 +1,26 @@
+"""The output of a predictor, printed, and drawn over the picture that it belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regard.core.errors import Unsupported
+from regard.interpret.figures.base import InspectionFigure
+from regard.see.outputs import can_draw, draw_output
+
+
+class OutputFigure(InspectionFigure):
+    """Boxes, masks, depth or classes over a picture; other outputs are only printed."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.inspection.model}: {self.source}"
+
+    def text(self, width: int = 100) -> str:
+        return str(self.inspection.prediction)
+
+    def save(self, file: Path) -> None:
+        item, output = self.inspection.item, self.inspection.prediction
+        if not can_draw(output) or not hasattr(item, "convert"):
+            raise Unsupported(f"There is no drawing of {type(output).__name__}; its output is printed.")
+        draw_output(item, output, self.source, file)

@@ -1,0 +1,112 @@
+"""What an image classifier attends to, over the picture that it was shown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from regard import see
+from regard.core.errors import BadInput
+from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
+from regard.interpret.image_attribution import attribute_image
+from regard.see.overlay import SHARE_OF_MAX, TIMES_UNIFORM, relative_to_max, relative_to_uniform
+from regard.see.pixel_attribution import ImagePoint
+
+LISTED_LABELS = 10
+
+
+class PixelAttributionFigure(InspectionFigure):
+    """One map over the picture, or a grid of one map for every head."""
+
+    views: ClassVar[Mapping[str, Sequence[str]]] = {
+        "class": ("layer", "head", "query"),
+        "heads": ("layer", "query"),
+        "layers": ("query",),
+        "rollout": ("query",),
+        "relevance": ("label", "query"),
+    }
+
+    def __init__(self, inspection: Any, options: FigureOptions = USUAL, source: str = "") -> None:
+        super().__init__(inspection, options, source)
+        self.view, predictor = options.view or "class", inspection.predictor
+        self.point = None if options.query is None else _parse_point(options.query, predictor.preprocess.size)
+        target = (options.label or True) if self.view == "relevance" else False
+        self.attribution, self.classes = attribute_image(predictor, inspection.item, target)
+        self.maps, self.caption, self.unit = self._draw()
+        labels = predictor.labels
+        more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
+        self.note = f"Labels of {inspection.model}: {', '.join(labels[:LISTED_LABELS])}{more}. It always predicts one."
+
+    @property
+    def title(self) -> str:
+        return f"{self.source}: {self.classes.label} ({100 * self.classes.probability:.0f} %)"
+
+    def text(self, width: int = 100) -> str:
+        best = list(self.classes.probabilities.items())[:3]
+        line = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
+        return f"{line}\n\n{see.text_heatmap(self.maps)}" if isinstance(self.maps, np.ndarray) else line
+
+    def save(self, file: Path) -> None:
+        from PIL import Image
+
+        photo = Image.open(io.BytesIO(self.inspection.picture))
+        draw = see.overlay if isinstance(self.maps, np.ndarray) else see.overlay_grid
+        draw(photo, self.maps, self.title, self.caption, self.unit, self.point, file)
+
+    def _draw(self) -> tuple[Any, str, str]:
+        """Return what the view shows, one map or several by name, its caption and its unit."""
+        layers, label = self.attribution.layers, self.options.label or self.classes.label
+        query = self._query_name()
+        rough = "" if self.attribution.exact else "; pooled pixels by receptive field"
+        if self.view == "rollout":
+            rollout = self.attribution.rollout(self.point).numpy()
+            share = relative_to_uniform(rollout, self.attribution.uniform_weight())
+            return share, f"rollout from {query} through {len(layers)} layers{rough}", TIMES_UNIFORM
+        if self.view == "relevance":
+            at = "" if self.point is None else " at this point"
+            caption = f"relevance for {label}{at}: attention x gradient, {len(layers)} layers{rough}"
+            return relative_to_max(self.attribution.relevance(self.point).numpy()), caption, SHARE_OF_MAX
+        if self.view == "layers":
+            rows = [(f"layer {n}", self._heads(n)) for n in range(len(layers))]
+            return rows, f"attention from {query}, all layers and heads{rough}", TIMES_UNIFORM
+        number = len(layers) - 1 if self.options.layer is None else self.options.layer
+        maps, head = self._heads(number), self.options.head
+        if self.view == "heads":
+            return maps, f"attention from {query}, layer {number}{rough}", TIMES_UNIFORM
+        if head is not None and head >= len(maps):
+            raise BadInput(f"There is no head {head} in layer {number}; there are 0 to {len(maps) - 1}.")
+        every = np.stack(list(maps.values()))
+        one = every.mean(0) if head is None else every[head]
+        which = f"head {head}" if head is not None else f"mean of {len(maps)} heads" if len(maps) > 1 else "one head"
+        outside = 1 - float((one * self.attribution.uniform_weight(number)).sum())
+        elsewhere = f"; {100 * outside:.0f} % falls on no pixel" if outside > 0.005 else ""
+        return one, f"attention from {query}, layer {number}, {which}{elsewhere}{rough}", TIMES_UNIFORM
+
+    def _heads(self, layer: int) -> dict[str, np.ndarray]:
+        uniform = self.attribution.uniform_weight(layer)
+        maps = self.attribution.heads(layer, self.point)
+        return {f"head {h}": relative_to_uniform(w.numpy(), uniform) for h, w in enumerate(maps)}
+
+    def _query_name(self) -> str:
+        """Return which tokens the rows of the maps belong to."""
+        if self.point is not None:
+            return "this point"
+        reads = self.attribution.reads
+        if reads[: self.attribution.prefix].sum() < 0.5:
+            return "the tokens that the head reads"
+        return "the class token" if int((reads > 0).sum()) == 1 else "the class and the distillation token"
+
+
+def _parse_point(query: str, size: tuple[int, int]) -> ImagePoint:
+    """Return a point "Y,X" in pixels of the image that the model sees, as fractions of its height and width."""
+    numbers = query.replace(" ", "").split(",")
+    if len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        raise BadInput(f"--query must be a row and a column, such as 56,112; got '{query}'.")
+    y, x = map(int, numbers)
+    if y >= size[0] or x >= size[1]:
+        raise BadInput(f"--query {y},{x} is outside the image; the model sees {size[0]} x {size[1]} pixels.")
+    return (y + 0.5) / size[0], (x + 0.5) / size[1]

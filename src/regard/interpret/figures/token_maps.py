@@ -1,0 +1,103 @@
+"""Maps between tokens: one layer and head, all heads, all layers, several layers as one, or the path of an aligner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard import see
+from regard.core.errors import BadInput
+from regard.core.trace import Trace
+from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
+
+_OPTIONS = ("layer", "head", "special_tokens", "words")
+
+
+class TokenMapsFigure(InspectionFigure):
+    """The attention of a model that reads text."""
+
+    views = dict.fromkeys(("cross", "heads", "encoder", "decoder", "layers", "rollout", "path"), _OPTIONS)
+
+    def __init__(self, inspection: Any, options: FigureOptions = USUAL, source: str = "") -> None:
+        super().__init__(inspection, options, source)
+        every = inspection.traces()
+        has_cross = any(trace.kind in ("cross", "align") for trace in every)
+        self.view = options.view or ("cross" if has_cross else "heads")
+        self.every, self.selected = every, select_traces(every, self.view, options.layer)
+        if not options.special_tokens:  # after rollout, which goes through them
+            self.every, self.selected = ([_without_special_tokens(t) for t in some] for some in (every, self.selected))
+        if options.words:  # also after rollout, which multiplies layers subword by subword
+            text = inspection.predictor.text
+            self.every, self.selected = (
+                [see.merge_subwords(t, text) for t in some] for some in (self.every, self.selected)
+            )
+
+    @property
+    def title(self) -> str:
+        return "  →  ".join(self.inspection.summary())
+
+    def text(self, width: int = 100) -> str:
+        lines = "\n".join(self.inspection.summary())
+        if self.view == "layers":
+            return lines
+        return f"{lines}\n\n{see.text_map(self.selected[0], self.options.head, width)}"
+
+    def save(self, file: Path) -> None:
+        first, head = self.selected[0], self.options.head
+        if self.view == "layers":
+            see.save(see.layers(self.selected), file)
+        elif self.view == "path":
+            see.save(see.alignment_path(first), file)
+        elif head is None and self.view in ("heads", "encoder", "decoder"):
+            see.save(see.heads(first), file)
+        else:
+            see.save(see.alignment(first, head), file)
+
+    @property
+    def page_traces(self) -> list[Trace] | None:
+        return None if self.options.special_tokens and not self.options.words else self.every
+
+
+def select_traces(traces: Sequence[Trace], view: str, layer: int | None = None) -> list[Trace]:
+    """Return the traces that a view shows."""
+    cross = [t for t in traces if t.kind in ("cross", "align")]
+    # the hard choice of an aligner before the distribution it was sampled from, which belongs to a part of it
+    names = [f"{t.name}." for t in cross if t.name]
+    cross.sort(key=lambda t: any(t.name.startswith(name) for name in names))
+    encoder = [t for t in traces if t.kind == "self" and not t.name.startswith("decoder")]
+    decoder = [t for t in traces if t.kind == "self" and t.name.startswith("decoder")]
+    own = encoder or decoder
+    if view == "layers":
+        return _require(cross or own, view)
+    if view == "rollout" and not cross:
+        return [see.rollout(_require(own, view)[: None if layer is None else layer + 1])]
+    if view == "rollout":
+        return [see.cross_rollout(_layer(cross, view, layer), see.rollout(_require(encoder, view)))]
+    of_view = {"encoder": encoder, "decoder": decoder, "heads": cross or own}
+    return [_layer(of_view.get(view, cross), view, layer)]
+
+
+def _require(traces: Sequence[Trace], view: str) -> list[Trace]:
+    if not traces:
+        raise BadInput(f"This model has nothing to show for --view {view}.")
+    return list(traces)
+
+
+def _layer(traces: Sequence[Trace], view: str, layer: int | None) -> Trace:
+    """Return one layer; by default the last but one, which aligns words best in the translators that ship."""
+    found = _require(traces, view)
+    if layer is None:
+        return found[max(0, len(found) - 2)]
+    if layer >= len(found):
+        raise BadInput(f"There is no layer {layer} in the {view} view; there are 0 to {len(found) - 1}.")
+    return found[layer]
+
+
+def _without_special_tokens(trace: Trace) -> Trace:
+    """Return a map without the first and the last token; its rows then sum to less than one."""
+    assert trace.rows is not None
+    assert trace.columns is not None
+    inner = trace.weights[..., 1:-1, 1:-1]
+    return replace(trace, weights=inner, rows=trace.rows[1:-1], columns=trace.columns[1:-1])
