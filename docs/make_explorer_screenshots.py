@@ -20,7 +20,7 @@ from regard.models.vit import Config, ViT
 from regard.serve.http import app, server
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"

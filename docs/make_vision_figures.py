@@ -23,7 +23,7 @@ import regard
 from regard import cli
 from regard.data import data_dir
 from regard.modalities.image import Preprocess
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PHOTOS = {

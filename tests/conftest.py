@@ -1,6 +1,5 @@
 """What every test needs: one thread, safe bf16, jaxtyping checked at run time."""
 
-import gc
 import os
 import tempfile
 
@@ -28,12 +27,6 @@ def _seed():
     shape_checks.restart()
     torch.manual_seed(0)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-
-
-def pytest_collection_finish():
-    """What was imported and collected lives to the end: the garbage collector need not go through it each time."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

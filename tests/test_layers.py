@@ -87,7 +87,7 @@ def test_importing_regard_loads_nothing_heavy():
         "import sys, torch; before = set(sys.modules); import regard; "
         f"print([m for m in {heavy!r} if m in set(sys.modules) - before])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == "[]"
 
 

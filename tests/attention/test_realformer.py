@@ -60,3 +60,22 @@ def test_without_a_layer_state_it_refuses():
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(Unsupported, match="layer_state="):
         RealFormerAttention()(q, q, q)
+
+
+def test_layers_of_other_sizes_are_refused():
+    attend, pass_state, q = RealFormerAttention(), PassState(), torch.randn(1, 2, 3, 4)
+    attend(q, q, q, layer_state=pass_state.layer(0))
+    longer = torch.randn(1, 2, 5, 4)
+    with pytest.raises(Unsupported, match=r"\(1, 2, 3, 3\), to its own, of shape \(1, 2, 3, 5\)"):
+        attend(q, longer, longer, layer_state=pass_state.layer(1))
+
+
+@pytest.mark.parametrize("name", ["vit", "deit", "cct", "swin", "swinv2"])
+def test_image_models_hand_scores_on(name):
+    model = build(name, size="tiny", attention="realformer").eval()
+    images, pass_state = torch.randn(1, 3, 32, 32), PassState()
+    with torch.no_grad(), watch(model) as seen:
+        model(images, pass_state=pass_state)
+    scores = pass_state.collect("scores")
+    assert len(scores) == sum("mix" in trace.name for trace in seen.traces())
+    assert all(x.shape[-1] == x.shape[-2] for x in scores)

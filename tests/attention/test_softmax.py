@@ -116,3 +116,16 @@ def test_a_scale_of_one_is_kept():
     torch.testing.assert_close(
         SoftmaxAttention(scale=1.0).eval()(q, k, v), (q @ k.mT).softmax(-1) @ v, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("backend", ["eager", "bmm", "sdpa"])
+def test_dropout_of_weights_keeps_their_mean(double, backend):
+    """With the identity as values, the output is the weights: each is 0 or divided by what remains."""
+    torch.manual_seed(0)
+    q, k = torch.randn(40, 4, 6, 8), torch.randn(40, 2, 7, 8)
+    v = torch.eye(7).expand(40, 2, 7, 7)
+    whole = SoftmaxAttention(backend=backend).eval()(q, k, v)
+    dropped = SoftmaxAttention(backend=backend, dropout=0.25).train()(q, k, v)
+    gone = dropped == 0
+    torch.testing.assert_close(dropped[~gone], whole[~gone] / 0.75)
+    assert 0.22 < float(gone.double().mean()) < 0.28

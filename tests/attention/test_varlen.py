@@ -107,3 +107,13 @@ def test_on_a_gpu_packed_vectors_are_those_of_padded_texts(dtype):
         found = model.hidden_packed(tokens[there], lengths.to(device), longest=200)
     close = 1e-5 if dtype == torch.float32 else 0.06
     torch.testing.assert_close(found, wanted, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 0.2])
+def test_packed_texts_have_the_scale_of_the_mechanism(double, scale):
+    lengths = [3, 5, 5, 2]
+    mask = DocumentMask(torch.tensor(lengths), 15, 5)
+    q, k, v = (x.detach() for x in rows(lengths))
+    scores = (q @ k.mT) * (5**-0.5 if scale is None else scale)
+    wanted = scores.masked_fill(~mask.dense(1, 15, 15, q.device), float("-inf")).softmax(-1) @ v
+    torch.testing.assert_close(SoftmaxAttention(scale=scale)(q, k, v, mask), wanted)

@@ -5,6 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.capture.watch import watch
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import RegardError
 from regard.models import build
 
@@ -194,3 +195,16 @@ def test_what_a_pass_went_through_is_kept_in_order_and_is_of_the_latest_pass(mod
         model(*batch)
         model(*batch)
     assert [trace.name for trace in seen.last_pass()] == list(seen)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_gradients_of_weights_of_grouped_heads_are_those_that_autograd_finds(kv_heads):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 5, 3, dtype=torch.float64) for heads in (4, kv_heads, kv_heads))
+    q.requires_grad_()
+    attend, pull = SoftmaxAttention(), torch.randn(2, 4, 5, 3, dtype=torch.float64)
+    with watch(attend, gradients=True) as seen:
+        (attend(q, k, v) * pull).sum().backward()
+    weights = attend.weights(q, k).detach().requires_grad_()
+    ((weights @ v.repeat_interleave(4 // kv_heads, dim=1)) * pull).sum().backward()
+    torch.testing.assert_close(seen[""].gradient, weights.grad)

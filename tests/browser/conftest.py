@@ -50,7 +50,7 @@ def small_vit(folder):
     import regard
     from regard.modalities.image import Preprocess
     from regard.models.vit import Config, ViT
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     torch.manual_seed(0)
     model = ViT(Config(num_classes=3, image_size=56, patch_size=8, width=24, heads=2, layers=2))

@@ -15,7 +15,7 @@ from regard.interpret.inspection import inspect
 from regard.modalities.image import Preprocess
 from regard.see.html_export import render_html
 from regard.serve.explorer.snapshot import all_relevances, take_snapshot
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from tests.see.snapshots import cross_snapshot, make_snapshot
 
 from .conftest import PATIENCE, PHONE, WIDE, Page

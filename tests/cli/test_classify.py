@@ -147,7 +147,7 @@ def test_a_model_that_was_not_asked_what_follows_says_so_once(fillers, monkeypat
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert "not trained to say whether a text follows another" in err
+    assert "no head for next-sentence prediction" in err
     assert call("classify", "x", "--model", fillers / "pretraining") == 1
     assert "not a classifier; with --pairs it predicts which texts follow" in capsys.readouterr().err
 

@@ -111,7 +111,7 @@ def test_hidden_words_are_guessed(filler, capsys):
     ("words", "says"),
     [
         (["embed", " ", "--model", "E"], "line 1: the sentence is empty"),
-        (["embed", "word " * 50, "--model", "E"], "this model reads 32"),
+        (["embed", "word " * 50, "--model", "E"], "this model takes 32"),
         (["embed", "a", "--out", "x.txt", "--model", "E"], "end the name in .npy"),
         (["embed", "word " * 50, "--model", "E", "--device", "cpu"], "--split on the command line"),
         (["embed", "a", "--output", "none/x.npy", "--model", "E"], "there is no folder none"),

@@ -14,7 +14,7 @@ from regard.cli.generate import load_generator
 from regard.core.errors import BadInput
 from regard.modalities.text import Candidate, Text
 from regard.models.gpt import GPT, Config
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
@@ -136,7 +136,7 @@ def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, w
     [
         ([""], "prompt 1 is empty"),
         (["two dogs " * 20], "do not fit the model's 48"),
-        (["two", "--max-new-tokens", "60"], "let the oldest go (slide)"),
+        (["two", "--max-new-tokens", "60"], "drop the oldest tokens (slide)"),
     ],
     ids=["empty", "long prompt", "long text"],
 )
@@ -204,7 +204,7 @@ def test_a_vocabulary_of_another_model_is_refused(folder, tmp_path, capsys):
     made = writer()
     gpt2.save(tmp_path / "m", made.model, Tokenizer.train(LINES * 40, kind="char", size=60))
     assert call("generate", "two", "--model", tmp_path / "m") == 1
-    assert "they do not belong together" in capsys.readouterr().err
+    assert "use the tokenizer that the model" in capsys.readouterr().err
 
 
 class QuestionAnswerer(TextToTextGenerator):

@@ -11,7 +11,7 @@ import regard
 from regard import cli
 from regard.cli.images import are_images, is_image
 from regard.modalities.image import Preprocess
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 LABELS = ["cat", "dog", "bird", "fish"]
 

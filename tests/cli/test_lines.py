@@ -90,7 +90,8 @@ def test_a_writer_who_pauses_is_answered():
         assert time.monotonic() - began < 5
         answered.set()
         assert [line.text for line in next(came)] == ["second"]
-    thread.join()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_white_space_is_no_control_character(tmp_path):

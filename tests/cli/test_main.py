@@ -109,7 +109,11 @@ def test_other_errors_pass_through_advice_on_memory_unchanged():
 
 
 def test_python_m_regard_is_the_command_line():
-    done = subprocess.run([sys.executable, "-m", "regard", "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "--version"], capture_output=True, text=True, check=False, timeout=600
+    )
     assert (done.returncode, done.stdout.strip()) == (0, f"regard {regard.__version__}")
-    done = subprocess.run([sys.executable, "-m", "regard", "nothing"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "nothing"], capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 2

@@ -54,7 +54,7 @@ def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys)
     assert cli.main(["near", "dgo", "dog", "--model", folder]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("dog\n")
-    assert said.err == "regard: 'dgo' is not among the 4 words of this model; spelled like it: dog\n"
+    assert said.err == "regard: 'dgo' is not among the 4 words of this model; similar ones: dog\n"
     assert cli.main(["near", "dgo", "dog", "--model", folder, "--json"]) == 1
     bad, good = map(json.loads, capsys.readouterr().out.splitlines())
     assert bad == {"number": 1, "input": "dgo", "error": said.err.removeprefix("regard: ").rstrip()}

@@ -45,7 +45,7 @@ def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch
     out, err = capsys.readouterr()
     bad, card, tea = regard.load(folder)(["bad", "card", "tea"])
     assert out.split("\n") == [bad, "", "", "", f"{card} | {tea}", ""]
-    assert "line 3: 'b4d' holds '4'" in err
+    assert "line 3: 'b4d' has the character '4'" in err
     assert "line 4 is not UTF-8" in err
 
 
@@ -53,13 +53,13 @@ def test_a_word_that_is_cut_is_named_and_not_by_the_number_of_a_line(folder, cap
     long = "bad" * 25
     assert call("pronounce", "cat", f"bad card {long}", "--model", folder, "--device", "cpu") == 0
     said = capfd.readouterr().err
-    assert "the word 'badbadbadbadbad…adbadbad': 75 tokens, at most 64 go at once: cut into 2" in said
+    assert "the word 'badbadbadbadbad…adbadbad' has 75 tokens, more than 64: split into 2 parts" in said
     assert "line" not in said
 
 
 def test_an_apostrophe_among_the_letters_does_not_look_like_a_quote(folder, capsys):
     assert call("pronounce", "123", "--model", folder, "--device", "cpu") == 1
-    assert "it reads ' a b c d e r t\n" in capsys.readouterr().err
+    assert "it takes ' a b c d e r t\n" in capsys.readouterr().err
 
 
 def test_several_pronunciations_and_json(folder, capsys):
@@ -82,7 +82,7 @@ def test_several_pronunciations_and_json(folder, capsys):
     [
         (["pronounce", "bad", "--model", "languages"], "languages is a TextClassifier, not a pronouncer"),
         (["pronounce", " "], "there is nothing to pronounce"),
-        (["pronounce", "bad", "-"], "line 2: '-' holds no letter to pronounce"),
+        (["pronounce", "bad", "-"], "line 2: '-' has no letters to pronounce"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(folder, words, says, capsys):
@@ -115,7 +115,7 @@ def test_eval_says_how_often_it_is_wrong_by_length(folder, tmp_path, capsys):
     assert "length    1-4 (2)   WER 100.00 %  PER" in out
     assert "length  11-12 (1)   WER" in out
     assert call("eval", folder, "--data", tmp_path, "--to", "de") == 1
-    assert "words have no languages to choose from" in capsys.readouterr().err
+    assert "pronunciation has no" in capsys.readouterr().err
 
 
 @pytest.mark.skipif("sounds-en" not in zoo(), reason="the pronouncer that ships is not here")

@@ -136,7 +136,7 @@ def test_a_translator_and_its_run(translator_folder, tmp_path, capsys):
 
 def test_models_that_read_no_text_say_so(tmp_path, capsys):
     from regard.modalities.image import Preprocess
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     model = build("vit", image_size=8, patch_size=4, width=16, heads=2, layers=1, num_classes=2)
     regard.save(ImageClassifier(model, ["a", "b"], Preprocess((8, 8))), tmp_path / "images")

@@ -100,8 +100,8 @@ def test_a_long_line_is_cut_and_that_is_said(translator_folder, capsys):
     assert call("translate", "a dog. " * 60, "--model", translator_folder, "--beam-size", 1) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
-    assert err.startswith("regard: line 1: ")
-    assert "cut into" in err
+    assert err.startswith("regard: line 1 has ")
+    assert "split into" in err
 
 
 @pytest.mark.parametrize(

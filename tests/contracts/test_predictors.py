@@ -30,10 +30,10 @@ from regard.tasks.text.chunking import Chunker
 from regard.tasks.text.classification import TextClassifier, TextPairClassifier
 from regard.tasks.text.embedder import TextEmbedder
 from regard.tasks.text.extractive_qa import QuestionAnswerer
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.masked_lm import FillMask
 from regard.tasks.text.pronunciation import Pronouncer
 from regard.tasks.text.tagging import Tagger
-from regard.tasks.text.text_generator import TextGenerator
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tasks.text.word2vec import NearestWords

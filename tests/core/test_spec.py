@@ -154,7 +154,9 @@ MECHANISMS["quiet"] = ("quiet_part", "Quiet")
 
 def run(tmp_path, *words, **environment):
     here = os.environ | {"PYTHONPATH": str(tmp_path)} | environment
-    return subprocess.run([sys.executable, "-m", "regard", *words], env=here, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "regard", *words], env=here, capture_output=True, text=True, timeout=600
+    )
 
 
 def test_commands_know_parts_of_plugins(tmp_path):

@@ -335,3 +335,21 @@ def test_translation_is_limited():
 def test_invalid_alphas_are_refused(name, alpha):
     with pytest.raises(BadInput, match="alpha must be above 0 and at most 100"):
         build_part(MIX_METHODS, name, "blend", alpha=alpha)
+
+
+def test_resized_crops_reach_every_border_and_no_further():
+    ramp = torch.arange(0, 200, 2).byte()
+    for image in (ramp.expand(400, 1, 100, 100), ramp[:, None].expand(400, 1, 100, 100)):
+        found = RandomResizedCrop(0.2, 0.3, ratio=1.2)(image, dice(3)).flatten(1).float()
+        first, last = found.amin(1), found.amax(1)
+        assert float(first.min()) < 4
+        assert float(last.max()) > 194
+        assert abs(float((first + last).mean()) - 198) < 10  # as often on one side as on the other
+        assert float(((first + last) / 2).std()) > 15
+
+
+@pytest.mark.parametrize("side", [9, 10])
+def test_images_may_be_shifted_by_all_but_one_pixel(side):
+    RandomCrop(side - 1).fits(side, side + 3)
+    with pytest.raises(BadInput, match=f"give at most {side - 1}"):
+        RandomCrop(side).fits(side, side + 3)

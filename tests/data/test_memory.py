@@ -94,7 +94,9 @@ if __name__ == "__main__":
 
 
 def child(code, *words):
-    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

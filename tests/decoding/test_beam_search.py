@@ -178,3 +178,23 @@ def test_invalid_input_is_refused():
 
 def test_equal_hypotheses_compare_equal():
     assert Hypothesis([1], -0.5, -1.0, True) == Hypothesis([1], -0.5, -1.0, True)
+
+
+def test_the_score_of_a_greedy_output_is_per_token_with_its_end_if_it_has_one():
+    model, (source, lengths) = tiny(0), ragged(6, seed=0)
+    whole = greedy_search(model, source, lengths, max_length=12)
+    ended = next(n for n, h in enumerate(whole) if h.finished and h.tokens)
+    own = {"max_length": len(whole[ended].tokens)}  # one less than it needs
+    cut = greedy_search(model, source[[ended], : lengths[ended]], lengths[[ended]], **own)[0]
+    assert whole[ended].score == pytest.approx(whole[ended].log_probability / (len(whole[ended].tokens) + 1))
+    assert cut.tokens == whole[ended].tokens
+    assert not cut.finished
+    assert cut.score == pytest.approx(cut.log_probability / len(cut.tokens))
+    assert cut.log_probability > whole[ended].log_probability  # without the end's own
+
+
+def test_a_forced_prefix_as_long_as_the_limit_is_kept():
+    model, (source, lengths) = tiny(0), ragged(1)
+    assert greedy_search(model, source, lengths, max_length=3, prefix=[[4, 5, 6]])[0].tokens == [4, 5, 6]
+    with pytest.raises(RegardError, match="max_length is 3"):
+        greedy_search(model, source, lengths, max_length=3, prefix=[[4, 5, 6, 7]])

@@ -4,7 +4,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.decoding.beam_search import beam_search
 from regard.decoding.constrained_search import ConstraintProgress, constrained_beam_search
-from tests.decoding.test_beam_search import ragged, tiny
+from tests.decoding.test_beam_search import EOS, ragged, tiny
 
 
 def holds(tokens, phrase):
@@ -76,3 +76,64 @@ def test_invalid_input_is_refused():
         constrained_beam_search(model, source, lengths, phrases=[[[4, 5, 6]]], max_length=3)
     with pytest.raises(RegardError, match="there are 1"):
         constrained_beam_search(model, source, lengths, phrases=[], max_length=3)
+
+
+def table_model(next_log_probs):
+    """A model of one input whose next token depends on the last one only; token 0 starts, EOS ends."""
+
+    class Table:
+        eos = EOS
+
+        def start(self, inputs, capacity):
+            return torch.zeros(len(inputs), 1, dtype=torch.long), None
+
+        def step(self, tokens, state):
+            return next_log_probs[tokens], state
+
+        def select(self, state, rows, beams):
+            return state
+
+    return Table()
+
+
+def test_at_the_limit_the_output_that_is_furthest_comes_unfinished_with_its_own_score():
+    words = torch.full((6, 6), -9.0)
+    words[:, 3], words[:, EOS] = 2.0, -4.0  # 3 again and again; 4 and 5 are required and unlikely
+    table, model = words.log_softmax(-1), table_model(words)
+    given = {"phrases": [[[4, 5]]], "max_length": 3, "beam_size": 2, "length_penalty": 0.5, "num_candidates": 2}
+    (found,) = constrained_beam_search(model, torch.zeros(1, 1), **given)
+    best = max(
+        (float(table[0, a] + table[a, b] + table[b, EOS]), [a, b]) for a, b in [(4, 5)]
+    )  # with both words and the end at the limit
+    assert found[0].finished
+    assert found[0].tokens == best[1]
+    assert found[0].log_probability == pytest.approx(best[0])
+    assert found[0].score == pytest.approx(best[0] / 3**0.5)
+    rest = found[1]
+    assert not rest.finished
+    assert len(rest.tokens) == 3
+    assert rest.tokens[-2:] == [4, 5]  # as far as the phrase goes, before what is likelier
+    total = sum(float(table[a, b]) for a, b in zip([0, *rest.tokens], rest.tokens, strict=False))
+    assert rest.log_probability == pytest.approx(total)
+    assert rest.score == pytest.approx(total / 3**0.5)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0])
+def test_scores_divide_by_the_length_with_its_end(penalty):
+    model, (source, lengths) = tiny(3), ragged(2)
+    found = constrained_beam_search(
+        model, source, lengths, phrases=[[[5, 6], [7]], []], beam_size=4, num_candidates=4, max_length=4,
+        length_penalty=penalty,
+    )  # fmt: skip
+    for h in (h for hypotheses in found for h in hypotheses):
+        assert h.score == pytest.approx(h.log_probability / (len(h.tokens) + h.finished) ** penalty)
+    assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
+    for hypotheses in found:
+        scores = [h.score for h in hypotheses if h.finished]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_phrases_that_fill_the_limit_with_their_end_are_searched():
+    model, (source, lengths) = tiny(0), ragged(1)
+    ((found,),) = constrained_beam_search(model, source, lengths, phrases=[[[4, 5, 6]]], max_length=4)
+    assert (found.tokens, found.finished) == ([4, 5, 6], True)

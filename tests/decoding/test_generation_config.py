@@ -3,9 +3,9 @@
 import pytest
 
 from regard.core.errors import BadInput, Unsupported
-from regard.decoding.generation_config import GenerationConfig
+from regard.decoding.generation_config import ContinuationConfig, GenerationConfig
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.pronunciation import Pronouncer
-from regard.tasks.text.text_generator import ContinuationConfig, TextGenerator
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 

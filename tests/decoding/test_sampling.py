@@ -5,9 +5,8 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.decoding.beam_search import greedy_search, sample
-from regard.decoding.generation_config import GenerationConfig
-from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
-from regard.tasks.text.text_generator import ContinuationConfig
+from regard.decoding.generation_config import ContinuationConfig, GenerationConfig
+from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers, validate_seed
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 2.0, -3.0, 1.0, 0.0, -0.5]])
 
@@ -198,3 +197,29 @@ def test_invalid_seed_is_refused(seed):
 
 def test_64_bit_seeds_are_accepted():
     assert uniform_numbers([-(2**63), 2**63, 2**64 - 1], 2, 1).shape == (2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.5, [0]), (0.51, [0, 1, 2]), (0.75, [0, 1, 2]), (0.76, [0, 1, 2]), (1.0, [0, 1, 2, 3, 4])],
+)
+def test_a_nucleus_that_is_exactly_full_takes_no_more_but_equal_probabilities_stay(top_p, kept):
+    p = Sampler(top_p=top_p).probabilities(torch.tensor([[0.5, 0.1875, 0.1875, 0.0625, 0.0625]]).log())
+    assert p[0].nonzero().flatten().tolist() == kept
+
+
+def test_a_nucleus_exactly_full_after_some_tokens_ends_there():
+    p = Sampler(top_p=0.75).probabilities(torch.tensor([[0.125, 0.5, 0.0625, 0.25, 0.0625]]).log())
+    assert p[0].nonzero().flatten().tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("how", [{"top_p": 1}, {"min_p": 0}, {"min_p": 1}, {"top_k": 0}, {"top_k": 1}])
+def test_limits_themselves_are_allowed(how):
+    assert Sampler(**how).probabilities(torch.tensor([[1.0, 0.0]]))[0, 0] > 0
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**64 - 1])
+def test_the_outermost_seeds_are_allowed_and_no_more(seed):
+    assert validate_seed(seed) == seed
+    with pytest.raises(BadInput, match="64 bits"):
+        validate_seed(seed + (1 if seed > 0 else -1))

@@ -68,7 +68,9 @@ def execute(words, folder, warm, servers):
         servers.append(subprocess.Popen(arguments(*words[1:]), cwd=folder, env=environment(**PLUGIN)))
         wait_for(f"http://127.0.0.1:{words[words.index('--port') + 1]}/health")
     elif words[0] == "curl":
-        done = subprocess.run(words, cwd=folder, capture_output=True, check=True, env={**os.environ, "no_proxy": "*"})
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, check=True, env={**os.environ, "no_proxy": "*"}, timeout=600
+        )
         assert json.loads(done.stdout)["outputs"][0]["boxes"][0]["score"] > 0.5
     else:
         assert words[0] == "regard"

@@ -61,7 +61,7 @@ def test_images_too(tmp_path):
 
     from regard.modalities.image import Preprocess
     from regard.models import build
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     picture = BytesIO()
     Image.effect_noise((40, 40), 80).save(picture, "PNG")

@@ -24,7 +24,7 @@ from regard.models.bert import BERT
 from regard.models.bert import Config as BERTConfig
 from regard.models.vit import Config as ViTConfig
 from regard.models.vit import ViT
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.tasks.predictor import Predictor
 from regard.tokens.tokenizer import Tokenizer
 

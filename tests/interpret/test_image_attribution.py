@@ -9,7 +9,7 @@ import regard
 from regard.core.errors import RegardError, UnknownName
 from regard.interpret.image_attribution import attribute_image, run_with_attribution
 from regard.modalities.image import Preprocess
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 SIZE = (30, 44)  # divided by no patch, window or stride
 MODELS = {

@@ -16,7 +16,7 @@ from regard.interpret.inspections.stored import StoredInspection
 from regard.modalities.image import Preprocess
 from regard.see import rollout
 from regard.tasks import PREDICTORS
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 GIVEN = {
     "en-de": {"text": "Two dogs are playing in the snow."},
@@ -148,7 +148,7 @@ def test_a_text_that_is_written_on_keeps_its_places(load):
 
 
 def test_a_writer_of_bytes_keeps_its_places_too():
-    from regard.tasks.text.text_generator import TextGenerator
+    from regard.tasks.text.language_modeling import TextGenerator
     from regard.tokens.tokenizer import Tokenizer
 
     text = Tokenizer.train(["zwei Hunde, größer: 😀 und Café"] * 3, "bytes", 300)

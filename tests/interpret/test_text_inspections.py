@@ -63,7 +63,7 @@ def test_the_maps_of_an_answer_are_of_the_question_and_the_text(answerer):
     seen = inspect(answerer, {"text": STORY, "question": question}, name="answers")
     for trace, name in zip(traces, seen.store.names(), strict=True):
         assert np.allclose(trace.weights[0, 0, 2], seen.row(name, 0, 2), atol=1e-6)
-    with pytest.raises(BadInput, match="give a question"):
+    with pytest.raises(BadInput, match="needs a question"):
         answerer.attention(STORY)
 
 

@@ -88,3 +88,9 @@ def test_empty_input_cannot_be_scored():
         accuracy([], [])
     with pytest.raises(BadInput, match="1 predictions"):
         accuracy([1], [1, 2])
+
+
+def test_macro_f1_counts_a_class_that_is_in_one_list_only_as_zero():
+    assert macro_f1(["a", "c"], ["a", "a"]) == pytest.approx((2 / 3 + 0) / 2)  # c was never right
+    assert macro_f1(["a", "a"], ["a", "c"]) == pytest.approx((2 / 3 + 0) / 2)  # c was never predicted
+    assert macro_f1(["a", "a"], ["a", "a"]) == 1  # other classes that a model knows do not count

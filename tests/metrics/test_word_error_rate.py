@@ -63,3 +63,9 @@ def test_edits_are_symmetric_and_known():
         a, b, c = ("".join(rng.choices("ab", k=rng.randrange(8))) for _ in range(3))
         assert count_edits(a, b).total == count_edits(b, a).total
         assert count_edits(a, c).total <= count_edits(a, b).total + count_edits(b, c).total
+
+
+def test_the_rate_counts_insertions_and_deletions_too():
+    found = count_corpus_edits([["a", "c"], ["d", "x", "y"]], [["a", "b", "c"], ["d"]])
+    assert found == EditCounts(substitutions=0, insertions=2, deletions=1, words=4)
+    assert (found.total, found.rate) == (3, 0.75)

@@ -353,7 +353,7 @@ def test_links_that_lead_nowhere_and_closed_folders_are_named(tmp_path, monkeypa
     monkeypatch.setattr(os, "scandir", refused)
     with caplog.at_level(logging.WARNING, "regard"):
         assert list_image_files(tmp_path) == paths
-        assert f"cannot look into {tmp_path / 'closed'}: permission denied; it is left out" in caplog.text
+        assert f"cannot list {tmp_path / 'closed'}: permission denied; it is skipped" in caplog.text
         caplog.clear()
         assert list_image_files(tmp_path, quiet=True) == paths
         assert not caplog.text

@@ -254,3 +254,14 @@ def test_weights_of_another_model_raise_with_both_lists():
     _, ours = pair()
     with pytest.raises(BadInput, match=r"encoder\.block\.2\.layer"):
         import_state_dict(t5.table(ours.config), peer(num_layers=3).state_dict(), ours)
+
+
+def test_fields_that_published_configs_lack_have_the_values_of_transformers():
+    """A v1.1 file has no scale_decoder_outputs; one of v1.0 has neither feed_forward_proj nor tie_word_embeddings."""
+    sizes = {"model_type": "t5", "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": 9}
+    newer = t5.import_config(sizes | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False})
+    assert (newer.feedforward, newer.tied, newer.scale_decoder_outputs) == ("geglu_tanh", False, False)
+    older = t5.import_config(sizes)
+    assert (older.feedforward, older.tied, older.scale_decoder_outputs) == ("relu", True, True)
+    assert (newer.decoder_layers, older.decoder_layers) == (3, 3)
+    assert t5.import_config(sizes | {"num_decoder_layers": 2}).decoder_layers == 2

@@ -14,7 +14,7 @@ from regard.modalities.image import Preprocess
 from regard.models import build
 from regard.models.mvit import Config as MViTConfig
 from regard.models.mvit import MViT
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.weights.hf import deit as hf_deit
 from regard.weights.hf import swin as hf_swin
 from regard.weights.hf import swinv2 as hf_swinv2

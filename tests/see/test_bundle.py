@@ -37,7 +37,7 @@ export class Thing { name = "thing"; }
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here to run the script")
 def test_bundle_runs_like_the_modules():
     text = bundle("main.js", MODULES.__getitem__)
-    done = subprocess.run(["node", "-"], input=text, capture_output=True, text=True, check=True)
+    done = subprocess.run(["node", "-"], input=text, capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == "4 said it thing done late 3"
 
 

@@ -182,7 +182,8 @@ def test_figures_can_be_drawn_in_threads(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
     for k in range(4):
         see.save(see.alignment(cross(k)), tmp_path / "alone.png")
         assert (tmp_path / f"{k}.png").read_bytes() == (tmp_path / "alone.png").read_bytes()
@@ -196,5 +197,5 @@ def test_importing_see_does_not_import_matplotlib_and_drawing_never_imports_pypl
         "see.alignment(torch.eye(3)); assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert all(callable(getattr(see, name)) for name in see.__all__)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")

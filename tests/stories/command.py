@@ -12,6 +12,7 @@ import torch
 import regard
 from regard.tasks.text.translation import Translator
 from regard.tokens.tokenizer import Tokenizer
+from tests.deadline import read_line
 
 SRC = Path(regard.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +83,7 @@ class Warm:
         job = {"words": [*map(str, words)], "cwd": cwd and str(cwd), "env": environment(**env), "file_size": file_size}
         self.process.stdin.write(json.dumps(job | {"folder": str(self.folder)}) + "\n")
         self.process.stdin.flush()
-        status = int(self.process.stdout.readline())
+        status = int(read_line(self.process, self.process.stdout, 600))
         out, err = ((self.folder / name).read_bytes().decode("utf-8") for name in ("out", "err"))
         assert "Traceback" not in err, err
         return Done(status, out, err)

@@ -22,7 +22,12 @@ def test_help_is_instant_and_says_what_to_type():
         "[main([name, '--help']) for name in names]; sys.stderr.write(str('torch' in sys.modules))"
     )
     done = subprocess.run(
-        [arguments()[0], "-c", loaded], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True
+        [arguments()[0], "-c", loaded],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+        timeout=600,
     )
     assert done.stderr == b"False"
     assert run().out == first.out  # nothing said, nothing assumed

@@ -11,7 +11,7 @@ from PIL import Image
 
 import regard
 from regard.modalities.image import Preprocess
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 KNOWS = "knows cat, dog, bird; it says one of them whatever it is shown"
 

@@ -17,7 +17,7 @@ import torch
 import regard
 from regard.cli import main
 
-IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image.image_classifier",
+IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image.image_classification",
             "regard.interpret.image_attribution", "regard.tasks.text.translation", "regard.see",
             "regard.training")  # fmt: skip
 

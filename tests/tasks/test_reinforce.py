@@ -10,7 +10,7 @@ from regard.attention.aligners.hard import collect_choices
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.layer_state import PassState
 from regard.data.text.parallel_corpus import PairBatch
-from regard.losses.reinforce_baselines import MovingAverageBaseline
+from regard.losses.reinforce_baselines import LearnedBaseline, MovingAverageBaseline
 from regard.models.rnnsearch import Config, RNNSearch
 from regard.tasks.exact_alignments import enumerate_alignments
 from regard.tasks.reinforce import (
@@ -328,3 +328,23 @@ def test_hard_attention_learns_to_write_backwards_and_looks_there():
         right = model(source, target[:, :-1]).argmax(-1) == target[:, 1:]
     assert right.double().mean() > 0.9
     assert sorted(seen["decoder.aligner"].weights.unique().tolist()) == [0.0, 1.0]
+
+
+def test_the_learned_baseline_follows_the_gradient_of_its_squared_error_per_token_and_leaves_the_states_alone():
+    torch.manual_seed(0)
+    baseline = LearnedBaseline()
+    baseline.fit(3)
+    nn.init.normal_(baseline.module.weight)
+    states = torch.randn(2, 1, 4, 3, requires_grad=True)
+    returns, counts = torch.randn(2, 1, 4), torch.tensor([4.0, 3.0, 2.0, 1.0]).expand(2, 1, 4)
+    expected = baseline(returns, counts, states)
+    error = baseline.error(returns[:, 0], expected[:, 0], counts[:, 0])
+    error.backward()
+    with torch.no_grad():
+        each = states[:, 0] @ baseline.module.weight[0] + baseline.module.bias
+        torch.testing.assert_close(expected[:, 0], counts[:, 0] * each)
+        wrong = each - returns[:, 0] / counts[:, 0]  # of the reward per token
+        torch.testing.assert_close(error.detach(), 0.5 * wrong.square().sum())
+        torch.testing.assert_close(baseline.module.weight.grad, (wrong[..., None] * states[:, 0]).sum((0, 1))[None])
+        torch.testing.assert_close(baseline.module.bias.grad, wrong.sum()[None])
+    assert states.grad is None

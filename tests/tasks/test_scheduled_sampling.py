@@ -54,8 +54,8 @@ def test_a_model_that_reads_whole_targets_refuses():
         ("lineal(steps=3)", UnknownName, "did you mean 'linear'"),
         ("linear", RegardError, "needs steps"),
         ("linear(steps=0)", BadInput, "at least 1"),
-        ("exponential(k=1.5)", BadInput, "0 < k < 1"),
-        ("inverse_sigmoid(k=0)", BadInput, "k >= 1"),
+        ("exponential(k=1.5)", BadInput, "above 0 and below 1"),
+        ("inverse_sigmoid(k=0)", BadInput, "must be at least 1"),
     ],
 )
 def test_what_is_no_schedule_is_said(spec, error, said):

@@ -66,7 +66,8 @@ print([hashlib.sha256(Tokenizer.train(lines, k, 300)._tokenizer.to_str().encode(
 def test_training_is_the_same_in_every_process():
     command = [sys.executable, "-c", TRAIN_ALL]  # another process each time: hash tables are seeded when it starts
     output = [
-        subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True) for _ in range(3)
+        subprocess.run(command, input="\n".join(LINES).encode(), capture_output=True, check=True, timeout=600)
+        for _ in range(3)
     ]
     assert output[0].stdout == output[1].stdout == output[2].stdout
 

@@ -19,6 +19,7 @@ import pytest
 from regard.training.checkpoint.checkpoints import Checkpoints
 from regard.training.checkpoint.manifest import find_damage
 from regard.training.loggers.progress import read_rows
+from tests.deadline import read_line
 from tests.training.test_resume import assert_equal_runs, rows
 
 HERE = Path(__file__).resolve()
@@ -52,12 +53,12 @@ class ProcessPool:
         command = [sys.executable, "-m", "tests.training.process_pool"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=HERE.parents[2])
-        assert self.process.stdout.readline() == "ready\n"
+        assert read_line(self.process, self.process.stdout) == "ready\n"
 
     def ask(self, **job):
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        return int(read_line(self.process, self.process.stdout))
 
     def start(self, recipe, out, log, slow=SLOW):
         return self.ask(words=[recipe, "--resume", "--out", str(out)], log=str(log), slow=slow)
@@ -210,7 +211,7 @@ def test_a_killed_command_resumes_when_it_is_run_again(nursery, recipe_file, und
     process = subprocess.Popen(command, env=env, stdout=quiet, stderr=quiet)
     assert wait_for(lambda: saves(out) and strays(out), process.pid, 60)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     assert [find_damage(path) for path in saves(out)] == [None] * len(saves(out))
     log = tmp_path / "log"
     words = ["--resume", "--out", str(out), f"train.save_interval={SAVE}"]

@@ -613,7 +613,7 @@ def test_an_old_format_raises_and_can_be_converted(number, tmp_path):
     shutil.copytree(FORMATS / str(number), old)
     refused(old, r"python scripts/convert_models\.py")
     before = safetensors.torch.load_file(old / "model.safetensors")
-    subprocess.run([sys.executable, str(SCRIPTS / "convert_models.py"), str(old)], check=True)
+    subprocess.run([sys.executable, str(SCRIPTS / "convert_models.py"), str(old)], check=True, timeout=600)
     after = safetensors.torch.load_file(old / "model.safetensors")
     assert sorted(t.numpy().tobytes() for t in before.values()) == sorted(t.numpy().tobytes() for t in after.values())
     check_example(old, json.loads((FORMATS / f"{number}.json").read_text()))

@@ -13,12 +13,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.attention.aligners import ALIGNERS
 from regard.attention.mechanisms import MECHANISMS
 from regard.attention.mixers import MIXERS, build_mixer
+from regard.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.attention.capture.watch import watch
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
     from regard.attention.multihead import MultiHeadAttention
     from regard.attention.projections import PROJECTIONS, CrossProjection, QKVProjection
     from regard.attention.protocol import Aligner, Mechanism, Mixer, Traits
-
-_LAZY = {
-    **dict.fromkeys(
-        ["CausalMask", "DenseMask", "DocumentMask", "GlobalMask", "Mask", "PaddingMask", "SegmentMask", "WindowMask"],
-        "mask",
-    ),
-    **dict.fromkeys(["Aligner", "Mechanism", "Mixer", "Traits"], "protocol"),
-    **dict.fromkeys(["PROJECTIONS", "CrossProjection", "QKVProjection"], "projections"),
-    **dict.fromkeys(["JOINS", "OutputProjection"], "joins"),
-    **dict.fromkeys(["BeamTable", "KVCache"], "kv_cache"),
-    "MultiHeadAttention": "multihead",
-    "watch": "capture.watch",
-}
 
 __all__ = [
     "ALIGNERS",
@@ -79,12 +66,16 @@ __all__ = [
     "watch",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"regard.attention.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+_MODULES = {
+    "mask": (
+        "CausalMask", "DenseMask", "DocumentMask", "GlobalMask", "Mask", "PaddingMask", "SegmentMask", "WindowMask"
+    ),
+    "protocol": ("Aligner", "Mechanism", "Mixer", "Traits"),
+    "multihead": ("MultiHeadAttention",),
+    "projections": ("PROJECTIONS", "CrossProjection", "QKVProjection"),
+    "joins": ("JOINS", "OutputProjection"),
+    "kv_cache": ("BeamTable", "KVCache"),
+    "window_attention": ("CosineWindowAttention", "WindowAttention"),
+    "capture.watch": ("watch",),
+}  # fmt: skip
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, ALIGNERS, MECHANISMS)

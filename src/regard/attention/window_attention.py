@@ -121,11 +121,11 @@ class WindowAttention(nn.Module):
     """The mixer of Swin: a grid B Y X C in and out.
 
     `positions` gives the bias H N N between the cells of a window and has its size (`window`). The grid is padded to
-    whole windows; `padding` is
+    whole windows; `padding` says how:
 
-        mask       no key: cells attend as if the window were smaller attend     a key like any other, whose value is
-        the bias of the projection, as in the authors' and transformers' Swin shifted    the same, but added after the
-        shift, as in timm, where it lies elsewhere
+        mask      padding is no key: cells attend as if the window were smaller
+        attend    padding is a key like any other, with the projection's bias as its value (transformers' Swin)
+        shifted   the same, but padded after the shift, so that the padding lies elsewhere (timm's Swin)
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class WindowAttention(nn.Module):
         self.window, self.shifted, self.padding = positions.window, shifted, padding
         self.project = self.projection(width, heads)
         self.positions = positions
-        self.attend = build_part(MECHANISMS, attention, "attention", dropout=dropout, scale=self.scale)
+        sizes = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads}
+        self.attend = build_part(MECHANISMS, attention, "attention", **sizes, dropout=dropout, scale=self.scale)
         self.join = OutputProjection(width)
 
     scale: float | None = None  # of the scores; None: 1/√D
@@ -211,8 +212,7 @@ class WindowAttention(nn.Module):
         )
 
     def can_fuse(self) -> bool:
-        """Whether the kernel computes the same: softmax with default scale and backend, not watched, without dropout. x
-        x"""
+        """Whether the kernel computes the same: softmax with default scale and backend, no dropout, not watched."""
         attend = self.attend
         if type(attend) is not SoftmaxAttention or (attend.scale, attend.backend) != (self.scale, "sdpa"):
             return False
@@ -319,8 +319,7 @@ def window_attention_qkv(
     cosine: bool = False,
     backend: str = "eager",
 ) -> Float[Tensor, "B Y X H D"]:
-    """Apply softmax attention within windows to q, k and v in one tensor (or a permuted view), as one product gives
-    them.
+    """Apply softmax attention within windows to q, k and v in one tensor, which may be a permuted view.
 
     Cells at or beyond `real` are padding: no keys, and zero in the output; so is what Y and X lack to whole windows.
     With `cosine`, queries and keys are normalised first.

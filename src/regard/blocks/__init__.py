@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
 FEEDFORWARDS: Registry = {
@@ -41,3 +42,19 @@ STEMS: Registry = {
     "overlapping": ("regard.tokens.overlapping_patches", "OverlappingPatchEmbedding"),
     "hybrid": ("regard.blocks.hybrid", "HybridStem"),
 }
+
+_MODULES = {
+    "autoregressive": ("AutoregressiveModel", "EncoderDecoder"),
+    "causal": ("CausalBlock", "CausalStack"),
+    "convolution": ("CausalConvolution", "Convolution", "WeightNormLinear"),
+    "decoder": ("Decoder", "DecoderBlock"),
+    "decoder_state": ("CapturableDecodable", "DecoderState", "StatefulDecodable"),
+    "encoder": ("Encoder", "EncoderBlock", "Stack", "build_positions"),
+    "feedforward": ("FeedForward", "GatedFeedForward"),
+    "mixture_of_experts": ("GroupedLinear",),
+    "residual": ("DropPath", "LayerScale", "ResidualBlock"),
+    "resnet_blocks": ("BasicBlock", "Bottleneck"),
+    "rnn": ("InitialState", "RNNCellStack", "StackedRNN"),
+    "rnn_decoder": ("DeepOutput", "RNNDecoder"),
+}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, RNN_ENCODERS)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from regard.attention.mask import DenseMask, PaddingMask
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 
 MAX_TRANSPOSED_ROWS = 256  # up to here reading the weights takes most of the time (estimated, not measured)
@@ -72,7 +73,10 @@ class EncoderDecoder(AutoregressiveModel):
     """A model that encodes a source before it decodes."""
 
     def encode(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+        self,
+        source: Int[Tensor, "B N"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Return the encoder's output."""
         raise NotImplementedError

@@ -82,8 +82,7 @@ class DecoderBlock(ResidualBlock):
         positions: PositionInfo,
         layer_state: LayerState | None = None,
     ) -> tuple[Tensor, Any]:
-        """Apply the block to the newest token of every beam; returns the new decoding state of its self-attention too.
-        x x"""
+        """Apply the block to the newest token of every beam; also returns the new state of its self-attention."""
 
         def mix(x: Tensor) -> Tensor:
             nonlocal cache

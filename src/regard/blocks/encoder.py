@@ -166,10 +166,15 @@ class Encoder(Stack):
         return self.final_norm(x)
 
     def intermediate_layers(
-        self, x: Float[Tensor, "B N C"], after: Sequence[int], mask: Mask | None = None
+        self,
+        x: Float[Tensor, "B N C"],
+        after: Sequence[int],
+        mask: Mask | None = None,
+        pass_state: PassState | None = None,
     ) -> list[Float[Tensor, "B N C"]]:
         """Return the vectors after the first n blocks, for each n of `after`, not normed."""
-        pass_state, index = PassState(), torch.arange(x.shape[1], device=x.device)[None]
+        pass_state = PassState() if pass_state is None else pass_state
+        index = torch.arange(x.shape[1], device=x.device)[None]
         x, where = self.add_positions(x, index), self.position_info(index, index)
         found = {0: x}
         for depth, block in enumerate(self.blocks):

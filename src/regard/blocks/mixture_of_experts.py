@@ -182,8 +182,7 @@ class MixtureOfExperts(nn.Module):
         return product(self.drop(hidden), self.down)
 
     def _uses_grouped_mm(self, tokens: Tensor) -> bool:
-        """Whether to use one kernel for all groups: on a GPU of 2022 or later, in bfloat16, rows aligned to 16 bytes. x
-        x"""
+        """Whether one kernel does all groups: on a GPU of 2022 or later, in bfloat16, rows aligned to 16 bytes."""
         if self.implementation != "auto":
             return self.implementation == "grouped"
         if not tokens.is_cuda or _compute_dtype(tokens) != torch.bfloat16 or not hasattr(F, "grouped_mm"):

@@ -12,7 +12,7 @@ from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Item, Result, Show
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
 LISTED_LABELS = 10  # labels that are listed
 SNIFF_BYTES = 4096  # bytes of a file that are asked whether it is a text: no text has a zero in it, but for UTF-16
@@ -51,7 +51,7 @@ def load_image_classifier(
 
     `word` is the argument that is an image; `gradients`: keep it differentiable."""
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
     name = default_image_classifier() if name is None else name
     found = load_predictor(name) if found is None else found

@@ -1,8 +1,8 @@
 """What travels beside x: one `PassState` for each forward pass, of which every layer gets its `LayerState`.
 
 A layer reads what the layer below published and publishes its own; it adds differentiable terms to the task's loss by
-name. Both are kept by depth, so that recomputation (activation checkpointing) overwrites and never adds twice. A stack
-makes a `PassState` for each pass unless its caller hands one in, to read the losses and what was published. For a
+name. Both are stored by depth, so that recomputation (activation checkpointing) overwrites and never adds twice. A
+stack makes a `PassState` for each pass unless its caller hands one in, to read the losses and what was published. For a
 recurrent decoder, depth counts the steps.
 """
 
@@ -85,6 +85,11 @@ class PassState:
         names = sorted({name for layer in self.layers.values() for name in layer.losses})
         terms = [weights.get(name, 1.0) * total for name in names if (total := self.total_loss(name)) is not None]
         return sum(terms[1:], terms[0]) if terms else None
+
+
+def branch(pass_state: PassState | None, name: str) -> PassState | None:
+    """Return the branch of a pass state that a caller may have handed in; None: the stack makes its own."""
+    return None if pass_state is None else pass_state.branch(name)
 
 
 def _place(item: tuple[tuple[str, int], LayerState]) -> tuple[str, int]:

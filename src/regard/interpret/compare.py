@@ -24,9 +24,9 @@ from regard.interpret.interventions import intervene
 from regard.modalities.classes import Classes
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.extractive_qa import LocatedAnswer, QuestionAnswerer
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.masked_lm import FillMask
 from regard.tasks.text.tagging import Tagger
-from regard.tasks.text.text_generator import TextGenerator
 from regard.tasks.text.translation import Translator
 
 TokenLogProbs = list[tuple[str, float]]  # tokens, each with its log-probability
@@ -110,7 +110,8 @@ class GenerationComparison:
         ]
 
     def log_probs(self, output: list[int]) -> TokenLogProbs:
-        whole = torch.tensor([[*self.prompt, *output][:-1]], device=self.predictor._device())
+        device = next(self.predictor.model.parameters()).device
+        whole = torch.tensor([[*self.prompt, *output][:-1]], device=device)
         logits = self.predictor.model(whole)[0, len(self.prompt) - 1 :]
         return _token_log_probs(logits, output, self.predictor.text)
 

@@ -25,7 +25,7 @@ from regard.modalities.classes import Classes
 from regard.see.pixel_attribution import PixelAttribution
 
 if TYPE_CHECKING:
-    from regard.tasks.image.image_classifier import ImageClassifier
+    from regard.tasks.image.image_classification import ImageClassifier
 
 
 def attribute_image(

@@ -24,8 +24,8 @@ from regard.decoding.search_tree import SearchNode, SearchStep, SearchTree
 from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 from regard.tasks.audio.speech_base import SpeechRecognizerBase, is_silent
 from regard.tasks.audio.speech_recognition import SpeechRecognizer
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.pronunciation import Pronouncer
-from regard.tasks.text.text_generator import TextGenerator
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 
@@ -135,7 +135,10 @@ def _trace_generation(predictor: TextGenerator, inputs: Mapping[str, Any], confi
         tree = SearchTree(seen, prompt=len(ids))
         with observe_search(tree):
             predictor.write([ids], max_new_tokens=config.max_new_tokens, **asked)
-    decode: Callable[[Sequence[Sequence[int]]], list[str]] = lambda rows: [predictor._text(ids, row) for row in rows]  # noqa: E731
+
+    def decode(rows: Sequence[Sequence[int]]) -> list[str]:
+        return [predictor.sampler.decode(ids, row) for row in rows]
+
     return _tree_as_dict(tree, config, predictor.text.pieces(ids), predictor.text.pieces, decode)
 
 

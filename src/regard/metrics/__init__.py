@@ -1,1 +1,17 @@
 """Metrics: BLEU, ROUGE, WER, F1, ... each tested equal to its peer."""
+
+from __future__ import annotations
+
+from regard.core.lazy_exports import lazy_exports
+
+_MODULES = {
+    "base": ("Metric", "describe_metrics", "find_metric"),
+    "bleu": ("Score", "bleu_tokenized", "chrf"),
+    "by_length": ("score_by_length",),
+    "classification": (
+        "chunk_f1", "exact_match", "extract_chunks", "macro_f1", "matthews_correlation", "word_f1"
+    ),
+    "generation": ("exact_match_and_f1", "phoneme_error_rate"),
+    "word_error_rate": ("EditCounts", "count_corpus_edits", "count_edits"),
+}  # fmt: skip
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -10,8 +10,9 @@ itself as JSON with a schema, and compares itself with another of its kind. `see
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from regard.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.modalities.audio import Audio, AudioPreprocess
@@ -32,27 +33,6 @@ if TYPE_CHECKING:
     from regard.modalities.token_embeddings import TokenEmbeddings
     from regard.modalities.token_labels import TokenLabels
     from regard.modalities.transcript import TimedWord, Transcript
-
-_MODULES = {
-    **dict.fromkeys(("Input", "Limits", "Output"), "base"),
-    **dict.fromkeys(("Box", "Boxes"), "boxes"),
-    **dict.fromkeys(("Image", "Preprocess"), "image"),
-    **dict.fromkeys(("Audio", "AudioPreprocess"), "audio"),
-    **dict.fromkeys(("TimedWord", "Transcript"), "transcript"),
-    "Classes": "classes",
-    "Depth": "depth",
-    "Embedding": "embedding",
-    "Episode": "episode",
-    "MaskFills": "mask_fills",
-    "Masks": "masks",
-    "Neighbors": "neighbors",
-    "Number": "number",
-    "Span": "span",
-    "Strokes": "strokes",
-    "Text": "text",
-    "TokenEmbeddings": "token_embeddings",
-    "TokenLabels": "token_labels",
-}
 
 __all__ = [
     "Audio",
@@ -81,8 +61,24 @@ __all__ = [
     "Transcript",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"regard.modalities.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'regard.modalities' has no attribute '{name}'")
+_MODULES = {
+    "base": ("Input", "Limits", "Output"),
+    "audio": ("Audio", "AudioPreprocess"),
+    "boxes": ("Box", "Boxes"),
+    "image": ("Image", "Preprocess"),
+    "transcript": ("TimedWord", "Transcript"),
+    "classes": ("Classes",),
+    "depth": ("Depth",),
+    "embedding": ("Embedding",),
+    "episode": ("Episode",),
+    "mask_fills": ("MaskFills",),
+    "masks": ("Masks",),
+    "neighbors": ("Neighbors",),
+    "number": ("Number",),
+    "span": ("Span",),
+    "strokes": ("Strokes",),
+    "text": ("Text",),
+    "token_embeddings": ("TokenEmbeddings",),
+    "token_labels": ("TokenLabels",),
+}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

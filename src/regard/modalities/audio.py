@@ -95,7 +95,7 @@ class Audio(Input):
 
 @dataclass(frozen=True)
 class AudioPreprocess(LogMelSpectrogram):
-    """How a model is given audio: at which rate, and as which log-mel frames."""
+    """The audio preprocessing of a model: sample rate and log-mel frames."""
 
     def frames(self, recording: Any) -> Float[Tensor, "T F"]:
         """Return the frames of a recording: an `Audio`, a path, the bytes of a file, or samples."""
@@ -103,7 +103,7 @@ class AudioPreprocess(LogMelSpectrogram):
 
 
 def read_audio(source: str | Path | bytes, rate: int, longest: float | None = None) -> Float[Tensor, " samples"]:
-    """Return a sound file as one row of samples at a rate; see `decode_audio`."""
+    """Return the samples of a sound file at a rate; see `decode_audio`."""
     samples, own = decode_audio(source, longest)
     return resample(samples, own, rate)
 
@@ -111,8 +111,8 @@ def read_audio(source: str | Path | bytes, rate: int, longest: float | None = No
 def decode_audio(source: str | Path | bytes, longest: float | None = None) -> tuple[Float[Tensor, " samples"], int]:
     """Return the samples of a sound file, from -1 to 1, the mean of its channels, and their rate in Hz.
 
-    `source` is its path or its bytes. One of more than `longest` seconds is refused, and read no further than that:
-    some kilobytes can hold hours of silence.
+    `source` is its path or its bytes. A file of more than `longest` seconds is refused, and no more than that is read:
+    some kilobytes can decompress to hours of silence.
     """
     soundfile = import_soundfile()
     named = "the sound" if isinstance(source, bytes) else str(source)
@@ -122,43 +122,40 @@ def decode_audio(source: str | Path | bytes, longest: float | None = None) -> tu
         with (
             io.BytesIO(source)
             if isinstance(source, bytes)
-            else Path(source).open("rb") as file,  # its name may be no text
+            else Path(source).open("rb") as file,  # a name that is not valid text works too
             soundfile.SoundFile(file) as sound,
         ):
             own = sound.samplerate
             most = -1 if longest is None else math.ceil(longest * own) + 1
             if longest is not None and most * sound.channels > MAX_SAMPLES:
-                raise BadInput(
-                    f"{named} has {own:,} samples a second in {sound.channels} channels: too many to be read"
-                )
+                raise BadInput(f"{named} has too many samples to read: {own:,} a second in {sound.channels} channels")
             samples = sound.read(most, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, OSError) as error:
         why = (getattr(error, "strerror", None) or str(error).split(": ")[-1]).strip().rstrip(".").lower()
         raise BadInput(f"{named} is not a sound that can be read ({why}); give .wav, .flac or .ogg") from None
     if own < MIN_SAMPLE_RATE:
         raise BadInput(
-            f"{named} has {own} samples a second, in which nothing can be said; give {MIN_SAMPLE_RATE:,} or more"
+            f"{named} has a sample rate of {own} Hz, too low for speech; expected at least {MIN_SAMPLE_RATE:,}"
         )
     if not len(samples):
-        raise BadInput(f"{named} holds no sound: it has no samples")
+        raise BadInput(f"{named} has no samples")
     if longest is not None and len(samples) > longest * own:
         raise BadInput(f"{named} is longer than the {longest:g} seconds that are allowed")
     if not np.isfinite(samples).all():
-        raise BadInput(f"{named} holds samples that are not finite numbers")
+        raise BadInput(f"{named} has samples that are not finite numbers")
     wave, rounding = torch.from_numpy(samples.mean(1)), 0.0 if samples.shape[1] == 1 else ROUNDING_ERROR
     return silence_constant(wave, rounding), own
 
 
 def silence_constant(wave: Float[Tensor, " samples"], rounding: float = 0.0) -> Float[Tensor, " samples"]:
-    """A wave as it is, or zeros where no sample differs from another: nothing is in it, whatever its level. What comes
-    after, a change of the rate or silence at the end, would make a step of such a level that could be heard."""
+    """Return a wave, or zeros if all its samples are equal: resampling would turn a constant into an audible step."""
     return torch.zeros_like(wave) if not len(wave) or bool(wave.max() - wave.min() <= rounding) else wave
 
 
 def import_soundfile() -> Any:
-    """The package that reads sound files."""
+    """Return the module soundfile; raise `BadInput` if it is not installed."""
     try:
         import soundfile
-    except (ImportError, OSError):  # the package, or the library it speaks to
-        raise BadInput("to read sound files the package soundfile is needed: pip install soundfile") from None
+    except (ImportError, OSError):  # the package, or the library that it needs
+        raise BadInput("reading sound files needs the package soundfile: pip install soundfile") from None
     return soundfile

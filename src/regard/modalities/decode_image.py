@@ -1,19 +1,19 @@
-"""Image files to pixels, whatever the files are like: an upright image in RGB, or one line that says why not.
+"""Decode image files to upright RGB images, or raise `BadInput` with one line that says why not.
 
-    turned by EXIF             turned upright
-    transparent, palette       over white
-    CMYK, grey, one bit        as RGB
-    16 bits, floating point    scaled to 8 bits
-    animated                   the first picture
-    cut off, damaged, empty    refused, and so is what is no image of a few formats (none of them calls a program)
-    absurdly large or long     refused before it is unpacked: a file of some kB may hold 400 million pixels
+    rotated by EXIF                 rotated upright
+    transparent, palette            over white
+    CMYK, grey, one bit             as RGB
+    16 bits, floating point         scaled to 8 bits
+    animated                        the first frame
+    truncated, damaged, empty       refused, and so are other formats than a few (none of which runs a program)
+    too many pixels, too long       refused before decompression: a file of some kB may have 400 million pixels
 
-What a model gets is cut out of the middle: the shorter side is resized to size / crop, then size x size is cut out; or
-both sides are, or the longer one is and the rest is a border (`center_crop_layout`). Of an image so long and thin that
-this would be a large one, only the middle is resized.
+A model gets the centre crop: the shorter side is resized to size / crop, then size x size is cropped; or both sides
+are resized, or the longer one is and the rest is a border (`center_crop_layout`). Of a very long and thin image only
+the middle is resized.
 
-In a folder a file is a picture by its ending, or, where that says nothing, by how it begins: so that what cannot be
-read is missed by its name, and notes and hidden files are passed over.
+A file in a folder is an image by its suffix, or, if that is unknown, by its first bytes. So unreadable images are
+reported by name, and notes and hidden files are ignored.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that calls another program
-SUFFIXES = (  # of what is read
+SUFFIXES = (  # of formats that are read
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
 )
-UNSUPPORTED_SUFFIXES = (  # of pictures that are not: they are refused by name, and never taken for words
+UNSUPPORTED_SUFFIXES = (  # of images that are not read: refused by name, and never taken for text
     *(".heic", ".heif", ".hif", ".jp2", ".j2k", ".jpx", ".jxl", ".jxr", ".ico", ".icns", ".psd", ".xcf", ".tga"),
     *(".svg", ".eps", ".pcx", ".dds", ".exr", ".qoi", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
 )
-MAGIC_NUMBERS = {  # of files, with the formats that begin so; two letters may begin a text, so BMP and PPM are not here
+MAGIC_NUMBERS = {  # first bytes by format; BMP and PPM have two letters only, which a text may begin with
     "JPEG": (b"\xff\xd8\xff",),
     "PNG": (b"\x89PNG",),
     "GIF": (b"GIF87a", b"GIF89a"),
@@ -65,9 +65,9 @@ MAGIC_NUMBERS = {  # of files, with the formats that begin so; two letters may b
 FTYP_BRANDS = {"AVIF": (b"avif", b"avis"), "HEIC": (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")}
 MAX_FILE_BYTES = 2**30  # bytes of a file
 MAX_SIDE = 2**20  # pixels of a side: every row costs memory of its own
-MAX_RESIZE_RATIO = 16  # frames that a whole image may be as large as when it is resized
-SCALE_ROWS = 256  # of an image, that are scaled to 8 bits at a time
-DECODER_ERRORS = {  # what decoders say, and what is meant
+MAX_RESIZE_RATIO = 16  # of the resized image to the crop; above it only the middle is resized
+SCALE_ROWS = 256  # rows scaled to 8 bits at a time
+DECODER_ERRORS = {  # part of a decoder's message: what to say instead
     "cannot identify": f"it is none of {', '.join(FORMATS)}, or its beginning is damaged",
     "truncat": "the file ends too early: it was not copied whole",
     "could not create decoder": "it is damaged, or ends too early",
@@ -78,7 +78,7 @@ RESAMPLE = ("bicubic", "bilinear", "nearest", "lanczos")
 
 
 def decode_image(content: bytes, small: bool = False) -> Image:
-    """The image in some bytes, upright, in RGB; `heatmap`: all of it read, but where that is faster at an eighth."""
+    """Return the upright RGB image of a file's bytes; `small`: at an eighth of its size where that is faster."""
     from PIL import ImageOps
 
     with _open(content) as image:
@@ -91,14 +91,14 @@ def decode_image(content: bytes, small: bool = False) -> Image:
 
 
 def check_image(content: bytes, most: int) -> None:
-    """Refuse some bytes that do not begin as an image does, or say they hold more than so many pixels."""
+    """Raise `BadInput` for bytes that are no image, or one of more than `most` pixels."""
     with _open(content, most):
         pass
 
 
 @contextmanager
 def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
-    """An image whose pixels are not read yet; whatever goes wrong here or while they are is one line of `BadInput`."""
+    """Open an image without reading its pixels; any error, also while they are read, becomes a `BadInput`."""
     from PIL import Image
 
     allowed = min(most or 2**31, Image.MAX_IMAGE_PIXELS or 2**31)
@@ -114,24 +114,21 @@ def _open(content: bytes, most: int | None = None) -> Iterator[Image]:
                 yield image
     except BadInput:
         raise
-    except Image.DecompressionBombError as error:  # it knows how many pixels there are, not how they lie
+    except Image.DecompressionBombError as error:  # its message has the number of pixels
         found = re.search(r"\((\d+) pixels\)", str(error))
         raise BadInput(_too_large(f"{int(found[1]):,}" if found else "its", allowed)) from None
-    except Exception as error:  # decoders raise whatever they come across
+    except Exception as error:  # decoders raise all kinds of errors
         raise BadInput(f"cannot be read as an image ({_explain_error(error, content)})") from None
 
 
 def _blank(image: Image) -> bool:
-    """Whether there is nothing in the last row of an image: so it is where Pillow was given no row."""
+    """Whether the last row of an image is all zero, as Pillow leaves it if the file ends before it."""
     last: Any = image.crop((0, image.height - 1, image.width, image.height)).getextrema()
     return not np.any(last)
 
 
 def _ends_early(content: bytes) -> bool:
-    """Whether the rows of a PNG end before its last one, though as they should: Pillow then says nothing.
-
-    Not asked of interlaced ones.
-    """
+    """Whether a PNG that is not interlaced has fewer rows than its header says, which Pillow does not report."""
     width, height, depth, colour, interlaced = struct.unpack(">IIBB2xB", content[16:29])
     row = 1 + (width * depth * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8
     at, unpack, many = 8, zlib.decompressobj(), 0
@@ -146,14 +143,14 @@ def _ends_early(content: bytes) -> bool:
 
 
 def _formats() -> list[str]:
-    """Those of the formats that this Pillow was built with."""
+    """Return the formats that this Pillow can read."""
     from PIL import features
 
     return [each for each in FORMATS if each != "AVIF" or ("avif" in features.modules and features.check("avif"))]
 
 
 def image_format(begins: bytes) -> str | None:
-    """The format of a picture, by the first 12 bytes of its file; None: of none that is known by them."""
+    """Return the format of an image by the first 12 bytes of its file; None if unknown."""
     if begins[4:8] == b"ftyp":
         return next((name for name, brands in FTYP_BRANDS.items() if begins[8:12] in brands), None)
     if begins[:4] == b"RIFF" and begins[8:12] == b"WEBP":
@@ -162,7 +159,7 @@ def image_format(begins: bytes) -> str | None:
 
 
 def _explain_error(error: Exception, content: bytes) -> str:
-    """What a decoder came across, in words for whoever has the file."""
+    """Return a plain explanation of a decoder's error."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     if not content:
         return "the file is empty"
@@ -179,7 +176,7 @@ def _too_large(how: str, most: int) -> str:
 
 
 def to_rgb(image: Image) -> Image:
-    """An image of any mode in RGB: what is transparent over white, what has more than 8 bits scaled down to them."""
+    """Return an image of any mode in RGB: transparent parts over white, more than 8 bits scaled to 8."""
     from PIL import Image
 
     if image.mode == "RGB":
@@ -194,13 +191,12 @@ def to_rgb(image: Image) -> Image:
 
 
 def _eight_bits(image: Image) -> Image:
-    """Grey values as bytes: whole numbers are out of 65535, others out of 1, 255 or 65535, whatever holds them all."""
+    """Return grey values as bytes; integers are of 65535, floats of the first of 1, 255, 65535 that none exceeds."""
     from PIL import Image
 
     values = np.asarray(image)
-    some = [
-        slice(at, at + SCALE_ROWS) for at in range(0, len(values), SCALE_ROWS)
-    ]  # numbers of 8 bytes would be 12 times as large
+    # some rows at a time, since the float64 values of the whole image would take much memory
+    some = [slice(at, at + SCALE_ROWS) for at in range(0, len(values), SCALE_ROWS)]
     top = max((float(np.nan_to_num(values[rows].astype(np.float64)).max(initial=0.0)) for rows in some), default=0.0)
     scales = (1.0, 255.0, 65535.0, top) if image.mode == "F" else (65535.0, top)
     scale = 255.0 / next(scale for scale in scales if top <= scale)
@@ -211,7 +207,7 @@ def _eight_bits(image: Image) -> Image:
 
 
 def open_image(source: Any) -> Image:
-    """The image of a path, of some bytes, or of a PIL image: upright, in RGB."""
+    """Return the upright RGB image of a path, of the bytes of a file, or of a PIL image."""
     from PIL import Image, ImageOps
 
     if isinstance(source, Image.Image):
@@ -224,11 +220,11 @@ def open_image(source: Any) -> Image:
 
 
 def read_image_file(path: Path) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of an image file."""
     try:
         path = path.expanduser()
         about = path.stat()
-        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):  # a pipe may never end, nor ever begin
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):  # a pipe may never end
             raise BadInput(f"{path} is no file but a pipe or a device; save the image in a file first")
         if about.st_size > MAX_FILE_BYTES:
             raise BadInput(f"{path} has {about.st_size / 2**30:.1f} GiB, more than the 1 GiB that an image may have")
@@ -247,16 +243,14 @@ def resize_center_crop(
     fill: tuple[int, ...] = (0, 0, 0),
     rounding: str = "even",
 ) -> Image:
-    """The middle of an image in a given size (Y, X), as models are shown it; `fill` is the colour of a border."""
+    """Return the centre crop of an image in a given size (Y, X); `fill` is the colour of a border."""
     from PIL import Image
 
     if resample not in RESAMPLE:
         raise BadInput(f"resample={resample}: choose one of {', '.join(RESAMPLE)}")
     (width, height), (left, top) = center_crop_layout(image.size, size, crop, mode, rounding)
     middle, how = (left, top, left + size[1], top + size[0]), Image.Resampling[resample.upper()]
-    if (
-        width * height > MAX_RESIZE_RATIO * size[0] * size[1]
-    ):  # nearly the same, without the rest of what would be resized
+    if width * height > MAX_RESIZE_RATIO * size[0] * size[1]:  # nearly the same, without resizing what is cropped away
         down, right = image.height / height, image.width / width
         ends = min(middle[2] * right, image.width), min(middle[3] * down, image.height)
         return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
@@ -296,29 +290,29 @@ def center_crop_layout(
         shrink = min(image_size[0] / wide, image_size[1] / high)
         width, height = (round(side / shrink) for side in image_size)
     if mode != "border":
-        width, height = max(width, size[1]), max(height, size[0])  # what was rounded away
+        width, height = max(width, size[1]), max(height, size[0])  # rounding may have made it smaller
     left, top = (_margin(side, cut, rounding) for side, cut in ((width, size[1]), (height, size[0])))
     return (width, height), (left, top)
 
 
 def _margin(side: int, cut: int, rounding: str) -> int:
-    """Where a crop begins along a side."""
+    """Return where a crop begins along a side."""
     if side < cut:
         return -((cut - side) // 2)
     return round((side - cut) / 2) if rounding == "even" else (side - cut) // 2
 
 
 def list_image_files(folder: Path, quiet: bool = False) -> list[Path]:
-    """The files in a folder and below it that are pictures, in order.
+    """Return the image files in a folder and its subfolders, in order.
 
-    Pictures that cannot be read and links that lead nowhere are among them, so that they are missed by name. A folder
-    that cannot be looked into is named in the log, unless `quiet`.
+    Unreadable images and broken links are included, so that they can be reported by name. A folder that cannot be
+    listed is named in the log, unless `quiet`.
     """
 
     def closed(error: OSError) -> None:
         log.log(
             logging.DEBUG if quiet else logging.WARNING,
-            f"cannot look into {error.filename}: {(error.strerror or str(error)).lower()}; it is left out",
+            f"cannot list {error.filename}: {(error.strerror or str(error)).lower()}; it is skipped",
         )
 
     found = []
@@ -328,7 +322,7 @@ def list_image_files(folder: Path, quiet: bool = False) -> list[Path]:
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether a file in a folder is a picture, read here or not: by its ending, or else by how it begins."""
+    """Whether a file is an image, readable or not: by its suffix, or else by its first bytes."""
     name = path.name.lower()
     if name.startswith("."):
         return False
@@ -338,7 +332,7 @@ def is_image_file(path: Path) -> bool:
 
 
 def read_magic(path: Path, many: int = 12) -> bytes:
-    """The first bytes of a file; of none, where it cannot be read or is no file."""
+    """Return the first bytes of a file; none if it cannot be read."""
     try:
         if not path.is_file():
             return b""
@@ -351,7 +345,7 @@ def read_magic(path: Path, many: int = 12) -> bytes:
 def load_images(
     paths: Sequence[Path], make: Callable[[Image], np.ndarray], workers: int = 4
 ) -> tuple[list[tuple[int, np.ndarray]], dict[Path, str]]:
-    """What is made of each image that can be read, with its number, and for the others why not."""
+    """Return (number, make(image)) of every image that can be read, and the reason for every other."""
 
     def one(path: Path) -> np.ndarray | str:
         try:
@@ -366,7 +360,7 @@ def load_images(
 
 
 def describe_skipped(skipped: dict[Path, str], of: int, show: int = 10) -> Iterator[str]:
-    """Lines that name the files which could not be read, the first of them, and then count them all."""
+    """Yield lines that name the first files that could not be read, and their number."""
     for path, why in list(skipped.items())[:show]:
         yield f"left out {path}: {why.removeprefix(f'cannot read {path}: ')}"
     yield f"{len(skipped):,} of {of:,} images cannot be read and are left out"

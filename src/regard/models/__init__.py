@@ -9,6 +9,7 @@ from torch import nn
 
 from regard.core.config import from_dict, missing_fields
 from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry, config_class, resolve
 
 MODELS: Registry = {
@@ -58,14 +59,4 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     return built
 
 
-def __getattr__(name: str) -> Any:
-    for module, cls in MODELS.values():
-        if cls == name:
-            return getattr(import_module(module), name)
-    if name in ("ImageModel", "ModelContract"):
-        return getattr(import_module("regard.models.contract"), name)
-    raise AttributeError(f"module 'regard.models' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), "ImageModel", "ModelContract", *(cls for _, cls in MODELS.values())])
+__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("ImageModel", "ModelContract")}, MODELS)

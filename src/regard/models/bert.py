@@ -30,6 +30,7 @@ from regard.blocks import FEEDFORWARDS, NORMS
 from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import Registry, Spec, build_part, layer_spec, resolve
 from regard.core.validation import Fraction, validate
@@ -106,6 +107,7 @@ class BERT(ModelContract):
         at: Int[Tensor, "B M"] | None = None,
         targets: Int[Tensor, "B M"] | None = None,
         loss: Loss | None = None,
+        pass_state: PassState | None = None,
     ) -> Any:
         """Return the output of the head.
 
@@ -115,7 +117,7 @@ class BERT(ModelContract):
         `targets` replaces the token logits. Texts are padded on the right, beyond `lengths`; outputs there are
         undefined.
         """
-        x = self.hidden(tokens, segments, lengths)
+        x = self.hidden(tokens, segments, lengths, pass_state)
         if self.head is None:
             return x
         return self.head(x, None if self.pool is None else self.pooled(x), lengths, at, targets, loss)
@@ -125,11 +127,11 @@ class BERT(ModelContract):
         tokens: Int[Tensor, "B N"],
         segments: Int[Tensor, "B N"] | None = None,
         lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Return the hidden states of all tokens."""
-        return self.encoder(
-            self._embed_tokens(check_token_ids(tokens), segments), PaddingMask.from_lengths(tokens, lengths)
-        )
+        vectors = self._embed_tokens(check_token_ids(tokens), segments)
+        return self.encoder(vectors, PaddingMask.from_lengths(tokens, lengths), pass_state)
 
     def hidden_packed(
         self,
@@ -137,6 +139,7 @@ class BERT(ModelContract):
         lengths: Int[Tensor, " B"],
         segments: Int[Tensor, " T"] | None = None,
         longest: int | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "T C"]:
         """Return the hidden states of concatenated texts, equal to `hidden` of each, without computing padding.
 
@@ -146,7 +149,7 @@ class BERT(ModelContract):
         mask = DocumentMask(lengths, len(tokens), int(lengths.max()) if longest is None else longest)
         self.encoder.check_length(mask.max_length)
         x = self._embed_tokens(tokens[None], None if segments is None else segments[None])
-        return self.encoder.forward_at(x, mask.positions()[None], mask)[0]
+        return self.encoder.forward_at(x, mask.positions()[None], mask, pass_state)[0]
 
     @property
     def can_pack(self) -> bool:

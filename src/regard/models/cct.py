@@ -33,7 +33,7 @@ from regard.blocks.encoder import Encoder
 from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
 from regard.blocks.residual import DropPath, drop_path_rates
 from regard.core.config import field
-from regard.core.layer_state import LayerState
+from regard.core.layer_state import LayerState, PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import build_part, layer_spec
@@ -97,10 +97,10 @@ class CCT(ImageModel):
         self.head = nn.Linear(config.width, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+    def forward(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B K"]:
         """Return the logits of the classes, or the pooled vector if there are none."""
         tokens = self.stem(images)
-        hidden = self.encoder(self.sequence(tokens))
+        hidden = self.encoder(self.sequence(tokens), None, pass_state)
         pooled = self.pool(hidden)
         return pooled if self.head is None else self.head(pooled)
 
@@ -108,23 +108,26 @@ class CCT(ImageModel):
     def num_features(self) -> int:
         return self.config.width
 
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B N E"]:
-        return self.encoder(self.sequence(self.stem(images)))
+    def forward_features(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B N E"]:
+        return self.encoder(self.sequence(self.stem(images)), None, pass_state)
 
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
+    def pooled(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B E"]:
         """Return the tokens pooled by their scores."""
-        out: Tensor = self.pool(self.encoder(self.sequence(self.stem(images))))
+        out: Tensor = self.pool(self.encoder(self.sequence(self.stem(images)), None, pass_state))
         return out
 
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+    def grid(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B Z W E"]:
         """Return the normed tokens of the last layer on their grid."""
         tokens = self.stem(images)
-        return self.encoder(self.sequence(tokens)).unflatten(1, tokens.shape[1:3])
+        return self.encoder(self.sequence(tokens), None, pass_state).unflatten(1, tokens.shape[1:3])
 
-    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+    def features(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> list[Tensor]:
         """Return normed tokens of four depths, B C Y X, resampled without parameters to strides 4, 8, 16 and 32."""
         tokens = self.stem(images)
-        found = self.encoder.intermediate_layers(self.sequence(tokens), pyramid_layers(self.config.layers))
+        depths = pyramid_layers(self.config.layers)
+        found = self.encoder.intermediate_layers(self.sequence(tokens), depths, None, pass_state)
         grids = [self.encoder.final_norm(x).unflatten(1, tokens.shape[1:3]) for x in found]
         return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 

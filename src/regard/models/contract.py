@@ -8,6 +8,8 @@
     can_pack              tasks (embedding)                            texts may be concatenated instead of padded
     encodes_source_once   tasks (reinforce)                            several targets of a source share its encoding
 
+`forward` of a model with attention also takes `pass_state` (core.layer_state), which every task hands in.
+
 Image models add what users of timm look for: `forward_features`, `num_features`, `reset_classifier`, and `pooled`,
 `grid`, `features` for heads of one's own. A model of one's own derives from `ModelContract` or `ImageModel` and
 overrides what differs; tests/models/test_contract.py checks every registered model.

@@ -23,11 +23,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import MECHANISMS
-from regard.attention.mask import DenseMask, Mask, PaddingMask
+from regard.attention.mask import DenseMask, PaddingMask
 from regard.blocks.convolution import CausalConvolution, Convolution, WeightNormLinear, materialize_weights
 from regard.blocks.decoder_state import CapturableDecodable, DecoderState, initial_time
 from regard.core.config import field
 from regard.core.errors import Unsupported
+from regard.core.layer_state import LayerState, PassState
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -94,12 +95,14 @@ class ConvS2S(CapturableDecodable, ModelContract):
         target: Int[Tensor, "B T"],
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Return the logits of the token after each target token; targets are padded on the right."""
         memory = self.encode(source, source_lengths)
         index = torch.arange(target.shape[1], device=target.device)[None]
         words = self.drop(self.target_positions(self.embed_target(target), index))
-        return self.head(self.drop(self.decoder(words, words, memory)))
+        pass_state = PassState() if pass_state is None else pass_state
+        return self.head(self.drop(self.decoder(words, words, memory, pass_state=pass_state)))
 
     def encode(self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None) -> ConvMemory:
         """Return the keys, values and mask that every decoder layer attends to."""
@@ -201,11 +204,13 @@ class ConvStack(nn.Module):
         )
         self.output_proj = weight_norm_linear(widths[-1], config.width, None)
 
-    def forward(self, words: Float[Tensor, "B N C"], *inputs: Any) -> Float[Tensor, "B N C"]:
-        """Apply all layers; each gets `inputs` too."""
+    def forward(
+        self, words: Float[Tensor, "B N C"], *inputs: Any, pass_state: PassState | None = None
+    ) -> Float[Tensor, "B N C"]:
+        """Apply all layers; each gets `inputs` and, if there is a pass state, its layer state too."""
         x = self.input_proj(words)
-        for block in self.blocks:
-            x = block(x, *inputs)
+        for depth, block in enumerate(self.blocks):
+            x = block(x, *inputs) if pass_state is None else block(x, *inputs, pass_state.layer(depth))
         return self.output_proj(x)
 
     def empty_rings(self, like: Tensor) -> tuple[Tensor, ...]:
@@ -224,10 +229,10 @@ class ConvStack(nn.Module):
     ) -> tuple[Float[Tensor, "B K C"], tuple[Tensor, ...]]:
         """Apply all layers to the newest token of every beam; `matrices` are those of `materialize_weights`."""
         every: Any = self.blocks
-        x, moved = self.input_proj(words, matrices["input_proj"]), []
+        x, moved, pass_state = self.input_proj(words, matrices["input_proj"]), [], PassState()
         for layer, (block, ring) in enumerate(zip(every, empty_rings, strict=True)):
             own = {name: matrices[f"blocks.{layer}.{name}"] for name in block.maps}
-            x, ring = block.step(x, words, memory, ring, time, own, frozen)
+            x, ring = block.step(x, words, memory, ring, time, own, frozen, pass_state.layer(layer))
             moved.append(ring)
         return self.output_proj(x, matrices["output_proj"]), tuple(moved)
 
@@ -267,12 +272,16 @@ class ConvDecoderBlock(ConvEncoderBlock):
         self.maps = list(materialize_weights(self))
 
     def forward(  # type: ignore[override]
-        self, x: Float[Tensor, "B T C"], words: Float[Tensor, "B T E"], memory: ConvMemory
+        self,
+        x: Float[Tensor, "B T C"],
+        words: Float[Tensor, "B T E"],
+        memory: ConvMemory,
+        layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Apply the block to a whole target."""
         around = x if self.skip is None else self.skip(x)
         h = F.glu(self.conv(self.drop(x)), -1)
-        return (self.cross(h, words, memory.keys, memory.values, memory.mask, memory.scale) + around) * SQRT_HALF
+        return (self.cross(h, words, memory, layer_state) + around) * SQRT_HALF
 
     def step(
         self,
@@ -283,20 +292,12 @@ class ConvDecoderBlock(ConvEncoderBlock):
         time: Int[Tensor, ""],
         own: dict[str, Tensor],
         frozen: bool,
+        layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K P C"]]:
         """Apply the block to the newest token of every beam; the beams of an input are queries of one memory."""
         around = x if self.skip is None else self.skip(x, own["skip"])
         h, ring = self.conv.step(self.drop(x), ring, time, frozen, weight=own["conv.map"])  # type: ignore[operator]
-        seen = self.cross(
-            F.glu(h, -1),
-            words,
-            memory.keys,
-            memory.values,
-            memory.mask,
-            memory.scale,
-            own["cross.query"],
-            own["cross.output"],
-        )
+        seen = self.cross(F.glu(h, -1), words, memory, layer_state, own["cross.query"], own["cross.output"])
         return (seen + around) * SQRT_HALF, ring
 
 
@@ -308,23 +309,24 @@ class CrossAttention(nn.Module):
     def __init__(self, hidden: int, width: int, attention: Any) -> None:
         super().__init__()
         self.query, self.output = weight_norm_linear(hidden, width, None), weight_norm_linear(width, hidden, None)
-        self.attend = build_part(MECHANISMS, attention, "attention", scale=1.0)
+        self.attend = build_part(
+            MECHANISMS, attention, "attention", width=width, heads=1, kv_heads=1, head_dim=width, scale=1.0
+        )
 
     def forward(
         self,
         h: Float[Tensor, "B T D"],
         words: Float[Tensor, "B T C"],
-        keys: Float[Tensor, "B M C"],
-        values: Float[Tensor, "B M C"],
-        mask: Mask | None,
-        scale: Float[Tensor, "B 1 1"],
+        memory: ConvMemory,
+        layer_state: LayerState | None = None,
         query_weight: Tensor | None = None,
         output_weight: Tensor | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Return the state plus the context; the weights are those of `materialize_weights`, if made before."""
-        q = ((self.query(h, query_weight) + words) * SQRT_HALF).to(keys.dtype)
-        seen = self.attend(q[:, None], keys[:, None], values[:, None], mask)[:, 0]
-        return (self.output(seen * scale, output_weight) + h) * SQRT_HALF
+        q = ((self.query(h, query_weight) + words) * SQRT_HALF).to(memory.keys.dtype)
+        keys, values = memory.keys[:, None], memory.values[:, None]
+        seen = self.attend(q[:, None], keys, values, memory.mask, layer_state=layer_state)[:, 0]
+        return (self.output(seen * memory.scale, output_weight) + h) * SQRT_HALF
 
 
 class ScaleGradient(torch.autograd.Function):

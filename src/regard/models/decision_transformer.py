@@ -25,6 +25,7 @@ from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.causal import CausalBlock, CausalStack
 from regard.core.config import field
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -95,9 +96,10 @@ class DecisionTransformer(ModelContract):
         actions: Float[Tensor, "B T A"] | Int[Tensor, "B T"],
         timesteps: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Predictions:
         """Return the predictions of every step; the action of a step does not influence its own prediction."""
-        x = self.hidden(returns, states, actions, timesteps, lengths)
+        x = self.hidden(returns, states, actions, timesteps, lengths, pass_state)
         seen, done = x[:, :, 1], x[:, :, 2]
         action = self.action(seen)
         action = action.tanh() if self.config.action_type == "tanh" else action
@@ -110,12 +112,13 @@ class DecisionTransformer(ModelContract):
         actions: Float[Tensor, "B T A"] | Int[Tensor, "B T"],
         timesteps: Int[Tensor, "B T"],
         lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T 3 C"]:
         """Return the hidden states of the three tokens of every step."""
         three = self.embed_return(returns[..., None]), self.embed_state(states), self.embed_action(actions)
         timed = [self.time(one, timesteps) for one in three]
         x = self.norm(torch.stack(timed, 2).flatten(1, 2))  # B 3T C: return, state, action, return, ...
-        x = self.decoder(x, None if lengths is None else PaddingMask(3 * lengths))
+        x = self.decoder(x, None if lengths is None else PaddingMask(3 * lengths), pass_state)
         return x.unflatten(1, (-1, 3))
 
     @torch.no_grad()

@@ -22,6 +22,7 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.errors import RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor
 from regard.models import vit
 from regard.models.vit import ViT
@@ -60,15 +61,17 @@ class DeiT(ViT):
             nn.init.trunc_normal_(self.distilled_head.weight, std=0.02)
             nn.init.zeros_(self.distilled_head.bias)
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
-        one, other = self.logits_per_head(images)
+    def forward(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B classes"]:
+        one, other = self.logits_per_head(images, pass_state)
         return (one + other) / 2
 
     def logits_per_head(
-        self, images: Float[Tensor, "B C Y X"]
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
     ) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
         """Return the logits of the class token's head and of the distillation token's."""
-        hidden = self.encoder(self.sequence(self.stem(images)))
+        hidden = self.encoder(self.sequence(self.stem(images)), None, pass_state)
         if self.head is None or self.distilled_head is None:
             return hidden[:, 0], hidden[:, 1]
         return self.head(hidden[:, 0]), self.distilled_head(hidden[:, 1])

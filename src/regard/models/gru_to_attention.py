@@ -266,8 +266,7 @@ class GatedLayer(RecurrentLayer):
 
 
 class SoftmaxWeightsLayer(RecurrentLayer):
-    """Step 1: a softmax over all candidates, which still depend on the last state. Its state is h and the candidates. x
-    x"""
+    """Step 1: a softmax over all candidates, which still depend on the last state; state: h and the candidates."""
 
     kind = "self"
 

@@ -25,12 +25,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import ALIGNERS
+from regard.attention.aligners.base import align
 from regard.attention.mask import PaddingMask
 from regard.attention.protocol import context
 from regard.blocks.decoder_state import tree_map
 from regard.blocks.rnn import LSTMCell, init_rnn
 from regard.core.config import field
 from regard.core.errors import BadInput
+from regard.core.layer_state import PassState
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.spec import build_part
@@ -80,9 +82,10 @@ class Handwriting(ModelContract):
         points: Float[Tensor, "B T 3"],
         text: Int[Tensor, "B U"] | None = None,
         text_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> GaussianMixture:
         """Return the mixture of the point after each; points are padded on the right."""
-        return self.read(points, self.start(points, text, text_lengths))[0]
+        return self.read(points, self.start(points, text, text_lengths), pass_state)[0]
 
     def start(
         self, points: Float[Tensor, "B T 3"], text: Int[Tensor, "B U"] | None = None, lengths: Tensor | None = None
@@ -100,10 +103,12 @@ class Handwriting(ModelContract):
         seen = one_hot.new_zeros(one_hot.shape[0], 1, self.config.vocab)
         return HandwritingState(one_hot, mask, (like, like), seen, None, ((like, like),) * len(self.upper_layers))
 
-    def read(self, points: Float[Tensor, "B T 3"], state: HandwritingState) -> tuple[GaussianMixture, HandwritingState]:
+    def read(
+        self, points: Float[Tensor, "B T 3"], state: HandwritingState, pass_state: PassState | None = None
+    ) -> tuple[GaussianMixture, HandwritingState]:
         """Run from a state over one or more points; return the mixtures and the new state."""
         if isinstance(self.first_layer, WindowLSTM):
-            x, seen, state = self.first_layer(points, state)
+            x, seen, state = self.first_layer(points, state, pass_state)
         else:
             x, first = self.first_layer(points, state.first)
             seen, state = x[..., :0], replace(state, first=first)
@@ -169,7 +174,7 @@ class WindowLSTM(nn.Module):
 
     @disable_compile
     def forward(
-        self, points: Float[Tensor, "B T 3"], state: HandwritingState
+        self, points: Float[Tensor, "B T 3"], state: HandwritingState, pass_state: PassState | None = None
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T V"], HandwritingState]:
         """Return the outputs and window vectors of every point, and the new state."""
         if state.text is None:
@@ -179,9 +184,10 @@ class WindowLSTM(nn.Module):
             keys = self.aligner.keys(state.text)
             first, seen, window, window_weights = state.first, state.seen, state.window, state.window_weights
             every, sights = [], []
-            for known in begin(points.to(begin.weight.dtype)).split(1, 1):
+            pass_state = PassState() if pass_state is None else pass_state
+            for t, known in enumerate(begin(points.to(begin.weight.dtype)).split(1, 1)):
                 first = self.cell(known, seen, first)
-                window_weights, window = self.aligner(first[0], keys, state.mask, window)
+                window_weights, window = align(self.aligner, first[0], keys, state.mask, window, pass_state.layer(t))
                 seen = context(window_weights, state.text)
                 every.append(first[0])
                 sights.append(seen)

@@ -249,8 +249,8 @@ class NoInputFeeding(LuongDecoder):
         states = self.network(self.drop(self.embed(target)), state.hidden)
         if isinstance(self.aligner, StatelessAligner):  # the steps are parallel queries
             return self.logits(self.attend(states, state.memory, None)[0])
-        look = undecorated(self.attend_step_by_step) if torch.compiler.is_exporting() else self.attend_step_by_step
-        return self.logits(look(states, state, pass_state))
+        attend = undecorated(self.attend_step_by_step) if torch.compiler.is_exporting() else self.attend_step_by_step
+        return self.logits(attend(states, state, pass_state))
 
     @disable_compile(recursive=False)
     def attend_step_by_step(

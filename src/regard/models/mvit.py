@@ -28,6 +28,7 @@ from regard.attention.mechanisms import MECHANISMS
 from regard.blocks.residual import DropPath, drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
+from regard.core.layer_state import LayerState, PassState
 from regard.core.shapes import Float, Int, Tensor, pair
 from regard.core.spec import Registry, build_part, layer_spec
 from regard.core.trace import Geometry, Slots, receptive_fields
@@ -135,45 +136,50 @@ class MViT(ImageModel):
         self.head = nn.Linear(last, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B K"]:
+    def forward(self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None) -> Float[Tensor, "B K"]:
         """Return the logits of the classes, or the pooled vector if there are none."""
-        x = self.drop(self.pooled(images))
+        x = self.drop(self.pooled(images, pass_state))
         return x if self.head is None else self.head(x)
 
     @property
     def num_features(self) -> int:
         return int(self.norm.normalized_shape[0])
 
-    def forward_features(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B N C"]:
-        *_, (x, _) = self.pyramid(images)
+    def forward_features(
+        self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B N C"]:
+        *_, (x, _) = self.pyramid(images, pass_state)
         return self.norm(x)
 
-    def pooled(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B C"]:
+    def pooled(self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None) -> Float[Tensor, "B C"]:
         """Return the class token or, without one, the mean of the last grid."""
-        *_, (x, _) = self.pyramid(images)
+        *_, (x, _) = self.pyramid(images, pass_state)
         return self.norm(x[:, 0]) if self.num_prefix_tokens else self.norm(x).mean(1)
 
-    def grid(self, images: Float[Tensor, "B I *S"]) -> Float[Tensor, "B *G C"]:
+    def grid(self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None) -> Float[Tensor, "B *G C"]:
         """Return the normed tokens of the last layer on their grid: B Y X C, of clips B T Y X C."""
-        *_, (x, shape) = self.pyramid(images)
+        *_, (x, shape) = self.pyramid(images, pass_state)
         return self.norm(split_prefix(x, shape)[0])
 
-    def features(self, images: Float[Tensor, "B I *S"]) -> list[Tensor]:
+    def features(self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None) -> list[Tensor]:
         """Return the output of each stage, B C Y X (B C T Y X), at strides of 1, 2, 4 and 8 patches.
 
         In the published sizes these are strides of 4, 8, 16 and 32 pixels.
         """
-        return [split_prefix(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images)]
+        return [split_prefix(x, shape)[0].movedim(-1, 1) for x, shape in self.pyramid(images, pass_state)]
 
-    def pyramid(self, images: Float[Tensor, "B I *S"]) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
+    def pyramid(
+        self, images: Float[Tensor, "B I *S"], pass_state: PassState | None = None
+    ) -> Iterator[tuple[Float[Tensor, "B N C"], Shape]]:
         """Return the tokens after each stage, and the shape of their grid."""
         x = self.stem(images)
         shape = tuple(x.shape[1:-1])
         x = join_prefix(x, None if self.prefix_tokens is None else self.prefix_tokens.expand(x.shape[0], -1, -1))
         x = x if self.positions is None else x + self.positions(shape)
-        for stage in self.stages:
-            for block in stage:
-                x, shape = block(x, shape)
+        pass_state = PassState() if pass_state is None else pass_state
+        for n, stage in enumerate(self.stages):
+            for depth, block in enumerate(stage):
+                x, shape = block(x, shape, pass_state.branch(f"stages.{n}").layer(depth))
             yield x, shape
 
     @torch.no_grad()
@@ -255,11 +261,13 @@ class MultiScaleBlock(nn.Module):
         self.feed_skip = nn.Linear(inner, out) if inner != out else None
         self.drop = DropPath(drop_path)
 
-    def forward(self, x: Float[Tensor, "B N C"], shape: Shape) -> tuple[Float[Tensor, "B M E"], Shape]:
+    def forward(
+        self, x: Float[Tensor, "B N C"], shape: Shape, layer_state: LayerState | None = None
+    ) -> tuple[Float[Tensor, "B M E"], Shape]:
         """Apply the block to the tokens of a grid, prefix tokens first; returns the new tokens and the new shape."""
         y = self.mix_norm(x)
         skip = x if self.mix_skip is None else self.mix_skip(y)
-        x = self.mix.pool_skip(skip, shape) + self.drop(self.mix(*split_prefix(y, shape)))
+        x = self.mix.pool_skip(skip, shape) + self.drop(self.mix(*split_prefix(y, shape), layer_state))
         y = self.feed_norm(x)
         skip = x if self.feed_skip is None else self.feed_skip(y)
         return skip + self.drop(self.feed(y)), self.mix.q_pool.shape(shape)
@@ -305,10 +313,24 @@ class PoolingAttention(nn.Module):
         if residual == "none" and prod(stride) == 1:
             self.q_pool = NoPooling(head_dim, stride)
         self.positions = None if max_grid is None else DecomposedPositions(head_dim, max_grid)
-        self.attend = build_part(MECHANISMS, attention, "attention", scale=head_dim**-0.5)
+        self.attend = build_part(
+            MECHANISMS,
+            attention,
+            "attention",
+            width=out,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=head_dim,
+            scale=head_dim**-0.5,
+        )
         self.out = nn.Linear(out, out)
 
-    def forward(self, x: Float[Tensor, "B *S C"], prefix: Float[Tensor, "B P C"] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Float[Tensor, "B *S C"],
+        prefix: Float[Tensor, "B P C"] | None = None,
+        layer_state: LayerState | None = None,
+    ) -> Tensor:
         """Return the tokens B N E of the new grid, prefix tokens first."""
         shape = tuple(x.shape[1:-1])
         on_grid, before = self.qkv(x).chunk(3, -1), (None,) * 3 if prefix is None else self.qkv(prefix).chunk(3, -1)
@@ -317,7 +339,7 @@ class PoolingAttention(nn.Module):
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(q, self.q_pool.shape(shape), self.k_pool.shape(shape))
-        mixed = self.attend(q, k, v, bias=bias)
+        mixed = self.attend(q, k, v, bias=bias, layer_state=layer_state)
         if self.residual == "patches":
             q = F.pad(q[:, :, self.num_prefix :], (0, 0, self.num_prefix, 0))
         mixed = mixed if self.residual == "none" else mixed + q

@@ -110,9 +110,9 @@ class OnlineAlignment(StatefulDecodable, ModelContract):
 
         The source is tokens B N or frames B N F; it may have fewer rows than the target (`encodes_source_once`).
         """
-        heard = self.encode(source, source_lengths).repeat(target.shape[0] // max(source.shape[0], 1))
+        memory = self.encode(source, source_lengths).repeat(target.shape[0] // max(source.shape[0], 1))
         read = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
-        logits: Tensor = self.head(self.drop(read(heard, target, pass_state)))
+        logits: Tensor = self.head(self.drop(read(memory, target, pass_state)))
         return logits
 
     def encode(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> EmitterMemory:
@@ -146,22 +146,22 @@ class OnlineAlignment(StatefulDecodable, ModelContract):
 
     @disable_compile(recursive=False)  # the loop stays in Python; its step is compiled once
     def unroll(
-        self, heard: EmitterMemory, target: Int[Tensor, "B T"], pass_state: PassState | None = None
+        self, memory: EmitterMemory, target: Int[Tensor, "B T"], pass_state: PassState | None = None
     ) -> Float[Tensor, "B T F"]:
         """Return the states at which each token is emitted; all rows advance in parallel."""
         rows, tokens = target.shape
         if not tokens:
-            return heard.input_gates.new_zeros(rows, 0, self.config.hidden)
-        steps = heard.input_gates.shape[1] - 1 + tokens
+            return memory.input_gates.new_zeros(rows, 0, self.config.hidden)
+        steps = memory.input_gates.shape[1] - 1 + tokens
         place = torch.arange(steps, device=target.device)
-        place = torch.where(place < heard.num_places[:, None], place, heard.input_gates.shape[1] - 1)  # B S
-        deciding = self.emitter.start_decisions(place, heard, tokens)
+        place = torch.where(place < memory.num_places[:, None], place, memory.input_gates.shape[1] - 1)  # B S
+        deciding = self.emitter.start_decisions(place, memory, tokens)
         # gathered for all steps at once and split: the gradient of each step alone would be as large as the memory
-        known = heard.input_gates.gather(1, place[..., None].expand(-1, -1, heard.input_gates.shape[2])).split(1, 1)
-        hidden, states = self.initial_states(1, heard.input_gates), []
+        known = memory.input_gates.gather(1, place[..., None].expand(-1, -1, memory.input_gates.shape[2])).split(1, 1)
+        hidden, states = self.initial_states(1, memory.input_gates), []
         at, wrote = (
             target.new_zeros(rows, 1),
-            heard.input_gates.new_zeros(rows, 1, 1),
+            memory.input_gates.new_zeros(rows, 1, 1),
         )  # the next token to emit; b_{i-1}
         for step in range(steps):
             words = self.drop(self.embed_target(target.gather(1, at.clamp(max=tokens - 1))))
@@ -174,30 +174,30 @@ class OnlineAlignment(StatefulDecodable, ModelContract):
         found = torch.cat(states, 1).gather(1, when[..., None].expand(-1, -1, self.config.hidden))
         if self.emitter.training:  # for a baseline: the state after the previous token
             layer_state.publish("choice_query", nn.functional.pad(found.detach()[:, :-1], (0, 0, 1, 0)))
-        self.emitter(heard.at(when), heard.input_gates)  # so that it can be watched
+        self.emitter(memory.at(when), memory.input_gates)  # so that it can be watched
         return found
 
     # -- decoding, one token at a time ---------------------------------------------------------------------------------
 
     def initial_state(self, source: Tensor, source_lengths: Int[Tensor, " B"] | None = None) -> DecoderState:
         """Return the encoded source, the initial states, the position, and whether a token was just emitted."""
-        heard = self.encode(source, source_lengths)
+        memory = self.encode(source, source_lengths)
         none = torch.zeros(source.shape[0], 1, dtype=torch.long, device=source.device)
-        return DecoderState(heard, (self.initial_states(1, heard.input_gates), none, none))
+        return DecoderState(memory, (self.initial_states(1, memory.input_gates), none, none))
 
     def step(self, tokens: Int[Tensor, "B K"], state: DecoderState) -> tuple[Float[Tensor, "B K V"], DecoderState]:
         """Advance every beam to its next emission; return the logits of the token to emit."""
-        heard, (hidden, step, wrote) = state.memory, state.hidden
+        memory, (hidden, step, wrote) = state.memory, state.hidden
         words, waits = self.embed_target(tokens), torch.ones_like(tokens, dtype=torch.bool)
         spot = step
         while bool(waits.any()):
-            known = heard.input_gates[torch.arange(len(tokens), device=tokens.device)[:, None], heard.row(step)]
+            known = memory.input_gates[torch.arange(len(tokens), device=tokens.device)[:, None], memory.row(step)]
             new, emits = self.step_and_decide(known, words, wrote[..., None].to(words.dtype), hidden)
-            emits = emits | (step >= heard.num_places[:, None])
+            emits = emits | (step >= memory.num_places[:, None])
             hidden = tree_map(lambda now, old: torch.where(waits[..., None], now, old), new, hidden)  # noqa: B023
             wrote, spot = torch.where(waits, emits.long(), wrote), torch.where(waits, step, spot)
             step, waits = step + waits, waits & ~emits
-        self.emitter(heard.at(spot), heard.input_gates)
+        self.emitter(memory.at(spot), memory.input_gates)
         return self.head(hidden[-1][0]), replace(state, hidden=(hidden, step, wrote))
 
     def step_and_decide(
@@ -256,9 +256,9 @@ class Emitter(ForcedChoices, nn.Module):
         nn.init.zeros_(self.unit.weight)
         nn.init.constant_(self.unit.bias, offset)
 
-    def start_decisions(self, place: Int[Tensor, "B S"], heard: EmitterMemory, tokens: int) -> EmitDecisions:
+    def start_decisions(self, place: Int[Tensor, "B S"], memory: EmitterMemory, tokens: int) -> EmitDecisions:
         """Return the choices of one pass, none of them made yet."""
-        forced = place >= heard.num_places[:, None]
+        forced = place >= memory.num_places[:, None]
         draws = torch.rand(place.shape, device=place.device) if self.training and self._path is None else None
         return EmitDecisions(self, forced, draws, self._path, tokens)
 
@@ -272,13 +272,17 @@ class Emitter(ForcedChoices, nn.Module):
         """Return the memory itself, which is all that an emitter needs."""
         return memory
 
-    def weights(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+    def weights(
+        self, place: Int[Tensor, "B K"], memory: Float[Tensor, "B M1 C"]
+    ) -> tuple[Float[Tensor, "B K M"], None]:
         """Return one at the place up to which the source was read when a token was written."""
-        return nn.functional.one_hot(place, max(heard.shape[1] - 1, 1)).to(self.unit.weight.dtype), None
+        return nn.functional.one_hot(place, max(memory.shape[1] - 1, 1)).to(self.unit.weight.dtype), None
 
-    def forward(self, place: Int[Tensor, "B K"], heard: Float[Tensor, "B M1 C"]) -> tuple[Float[Tensor, "B K M"], None]:
+    def forward(
+        self, place: Int[Tensor, "B K"], memory: Float[Tensor, "B M1 C"]
+    ) -> tuple[Float[Tensor, "B K M"], None]:
         """Return `weights(...)`; the model calls the module, so that it can be watched."""
-        return self.weights(place, heard)
+        return self.weights(place, memory)
 
 
 class EmitDecisions:

@@ -26,6 +26,7 @@ from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.residual import drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Pair, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -104,38 +105,41 @@ class Swin(ImageModel):
         self.head = nn.Linear(last, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+    def forward(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B K"]:
         """Return the logits of the classes, or the pooled vector if there are none."""
-        x = self.pooled(images)
+        x = self.pooled(images, pass_state)
         return x if self.head is None else self.head(x)
 
     @property
     def num_features(self) -> int:
         return self.config.width * 2 ** (len(self.config.layers) - 1)
 
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
-        return self.grid(images)
+    def forward_features(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B y x D"]:
+        return self.grid(images, pass_state)
 
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
+    def pooled(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B D"]:
         """Return the mean of the last tokens."""
-        return self.grid(images).mean((1, 2))
+        return self.grid(images, pass_state).mean((1, 2))
 
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+    def grid(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B y x D"]:
         """Return the normed tokens of the last layer on their grid: one for 32 x 32 pixels in the published sizes."""
-        out: Tensor = self.norm(self._scales(images)[-1])
+        out: Tensor = self.norm(self._scales(images, pass_state)[-1])
         return out
 
-    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+    def features(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> list[Tensor]:
         """Return the output of each stage, B C Y X, not normed, at strides of 1, 2, 4 ... patches.
 
         In the published sizes these are strides of 4, 8, 16 and 32 pixels.
         """
-        return [x.permute(0, 3, 1, 2) for x in self._scales(images)]
+        return [x.permute(0, 3, 1, 2) for x in self._scales(images, pass_state)]
 
-    def _scales(self, images: Tensor) -> list[Tensor]:
+    def _scales(self, images: Tensor, pass_state: PassState | None) -> list[Tensor]:
         x, found = self.embed_norm(self.stem(images)), []
-        for stage in self.stages:
-            x = stage(x)
+        pass_state = PassState() if pass_state is None else pass_state
+        for n, stage in enumerate(self.stages):  # a branch for each: scores of one stage do not fit those of the next
+            x = stage(x, pass_state.branch(f"stages.{n}"))
             found.append(x)
         return found
 
@@ -196,8 +200,8 @@ class Stage(nn.Module):
         self.merge = merge
         self.blocks = nn.ModuleList(blocks)
 
-    def forward(self, x: Float[Tensor, "B Y X C"]) -> Float[Tensor, "B y x D"]:
+    def forward(self, x: Float[Tensor, "B Y X C"], pass_state: PassState) -> Float[Tensor, "B y x D"]:
         x = x if self.merge is None else self.merge(x)
-        for block in self.blocks:
-            x = block(x)
+        for depth, block in enumerate(self.blocks):
+            x = block(x, layer_state=pass_state.layer(depth))
         return x

@@ -29,6 +29,7 @@ from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.core.config import field
 from regard.core.errors import Unsupported
+from regard.core.layer_state import PassState, branch
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -129,25 +130,30 @@ class T5(EncoderDecoder, ModelContract):
         target_lengths: Int[Tensor, " B"] | None = None,
         targets: Int[Tensor, "B T"] | None = None,
         loss: Loss | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "..."]:
         """Return the logits B T V of the token after each target token; texts are padded on the right.
 
         With `loss`, return `loss(hidden, head.weight, targets)`; the full logits are never materialised.
         """
-        memory = self.encode(source, source_lengths)
+        memory = self.encode(source, source_lengths, pass_state)
         mask = PaddingMask.from_lengths(source, source_lengths)
-        x = self._last(self.decoder(self.embed(check_token_ids(target, "target tokens")), memory, memory_mask=mask))
+        vectors = self.embed(check_token_ids(target, "target tokens"))
+        x = self._last(self.decoder(vectors, memory, None, mask, branch(pass_state, "decoder")))
         if self.head is None or loss is None:
             return x if self.head is None else self.head(x)
         assert targets is not None
         return loss(x, self.head.weight, targets)
 
     def encode(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+        self,
+        source: Int[Tensor, "B N"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """Return the encoder's output."""
         vectors = self.embed(check_token_ids(source, "source tokens"))
-        out: Tensor = self.drop(self.encoder(vectors, PaddingMask.from_lengths(source, source_lengths)))
+        mask = PaddingMask.from_lengths(source, source_lengths)
+        out: Tensor = self.drop(self.encoder(vectors, mask, branch(pass_state, "encoder")))
         return out
 
     def logits(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:

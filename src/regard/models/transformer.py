@@ -23,6 +23,7 @@ from regard.blocks.autoregressive import EncoderDecoder
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock, build_positions
 from regard.core.config import field
+from regard.core.layer_state import PassState, branch
 from regard.core.shapes import Float, Int, Tensor, check_token_ids
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -93,22 +94,23 @@ class Transformer(EncoderDecoder, ModelContract):
         target: Int[Tensor, "B T"],
         source_lengths: Int[Tensor, " B"] | None = None,
         target_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Return the logits of the token after each target token; texts are padded on the right."""
-        memory = self.encode(source, source_lengths)
+        memory = self.encode(source, source_lengths, pass_state)
         mask = PaddingMask.from_lengths(source, source_lengths)
-        return self.head(
-            self.decoder(self.embed_tokens(check_token_ids(target, "target tokens")), memory, memory_mask=mask)
-        )
+        vectors = self.embed_tokens(check_token_ids(target, "target tokens"))
+        return self.head(self.decoder(vectors, memory, None, mask, branch(pass_state, "decoder")))
 
     def encode(
-        self, source: Int[Tensor, "B N"], source_lengths: Int[Tensor, " B"] | None = None
+        self,
+        source: Int[Tensor, "B N"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N C"]:
-        """Return the encoder's output."""
-        return self.encoder(
-            self.embed_tokens(check_token_ids(source, "source tokens")),
-            PaddingMask.from_lengths(source, source_lengths),
-        )
+        vectors = self.embed_tokens(check_token_ids(source, "source tokens"))
+        mask = PaddingMask.from_lengths(source, source_lengths)
+        return self.encoder(vectors, mask, branch(pass_state, "encoder"))
 
     def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Return token embeddings scaled by √C."""

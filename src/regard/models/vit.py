@@ -31,6 +31,7 @@ from regard.blocks.feature_pyramid import pyramid_layers, resample_to_strides
 from regard.blocks.residual import LayerScale, drop_path_rates
 from regard.core.config import field
 from regard.core.errors import RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
@@ -147,33 +148,41 @@ class ViT(ImageModel):
         )
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B classes"]:
+    def forward(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B classes"]:
         """Return the logits of the classes, or the pooled vector if there are none; as the lecture's pseudocode."""
         patches = self.stem(images)  # B Y X C
         sequence = self.sequence(patches)  # concat(class token, patches) + positions
-        hidden = self.encoder(sequence)
+        hidden = self.encoder(sequence, None, pass_state)
         return self.classify(self.pool(hidden))
 
     @property
     def num_features(self) -> int:
         return self.config.representation_size or self.config.width
 
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B N D"]:
-        return self._normed(self.encoder(self.sequence(self.stem(images))))
+    def forward_features(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "B N D"]:
+        return self._normed(self.encoder(self.sequence(self.stem(images)), None, pass_state))
 
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B R"]:
+    def pooled(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B R"]:
         """Return the input of the head."""
-        return self.pool(self.encoder(self.sequence(self.stem(images))))
+        return self.pool(self.encoder(self.sequence(self.stem(images)), None, pass_state))
 
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+    def grid(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B y x D"]:
         """Return the normed patch tokens of the last layer on their grid."""
         patches = self.stem(images)
-        return self._placed(self._normed(self.encoder(self.sequence(patches))), patches.shape[1:3])
+        hidden = self.encoder(self.sequence(patches), None, pass_state)
+        return self._placed(self._normed(hidden), patches.shape[1:3])
 
-    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Float[Tensor, "B D y x"]]:
+    def features(
+        self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None
+    ) -> list[Float[Tensor, "B D y x"]]:
         """Return a pyramid at strides 4, 8, 16 and 32: normed tokens of four depths, resampled bilinearly."""
         patches = self.stem(images)
-        found = self.encoder.intermediate_layers(self.sequence(patches), pyramid_layers(self.config.layers))
+        depths = pyramid_layers(self.config.layers)
+        found = self.encoder.intermediate_layers(self.sequence(patches), depths, None, pass_state)
         grids = [self._placed(self._normed(self.encoder.final_norm(x)), patches.shape[1:3]) for x in found]
         return resample_to_strides(grids, (images.shape[2], images.shape[3]))
 

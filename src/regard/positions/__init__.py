@@ -11,6 +11,7 @@ call. Learned tables are parameters; formulas are computed where they are needed
 
 from __future__ import annotations
 
+from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
 POSITIONS: Registry = {
@@ -33,3 +34,6 @@ WINDOW_BIASES: Registry = {
     "table": ("regard.positions.bias.window", "TableWindowBias"),
     "continuous": ("regard.positions.bias.continuous", "ContinuousWindowBias"),
 }
+
+_MODULES = {"bias.decomposed": ("DecomposedPositions",), "bias.window": ("WindowBias",)}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, POSITIONS, GRID_POSITIONS, WINDOW_BIASES)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
-# What the training loop trains.
+# Tasks that the training loop trains and evaluates, by name.
 TASKS: Registry = {
     "translation": ("regard.tasks.text.translation", "Translation"),
     "reinforced_translation": ("regard.tasks.reinforce", "ReinforcedTranslation"),
@@ -33,10 +34,10 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
 }
 
-# What a saved model of each task is used with: model and vocabulary in, something to call out.
+# The predictor of each task: the model with its tokenizer, ready to use.
 PREDICTORS: Registry = {
     "translation": ("regard.tasks.text.translation", "Translator"),
-    "language_modeling": ("regard.tasks.text.text_generator", "TextGenerator"),
+    "language_modeling": ("regard.tasks.text.language_modeling", "TextGenerator"),
     "text_to_text": ("regard.tasks.text.text_to_text", "TextToTextGenerator"),
     "embedding": ("regard.tasks.text.embedder", "TextEmbedder"),
     "masked_lm": ("regard.tasks.text.masked_lm", "FillMask"),
@@ -53,7 +54,7 @@ PREDICTORS: Registry = {
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognizer"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
-    "image_classification": ("regard.tasks.image.image_classifier", "ImageClassifier"),
+    "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
 }
 
 
@@ -62,3 +63,7 @@ def task_name(predictor: object) -> str:
     cls = predictor if isinstance(predictor, type) else type(predictor)
     where = cls.__module__, cls.__qualname__
     return next((name for name, entry in PREDICTORS.items() if entry == where), "")
+
+
+_MODULES = {"base": ("SplitTask", "TextTask"), "predictor": ("Predictor",)}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, TASKS, PREDICTORS)

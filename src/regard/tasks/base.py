@@ -1,24 +1,29 @@
-"""Parts of data: what tasks share whose data come as train, val and test, each of them read once.
+"""What tasks share: data in splits, each read once, and the parts of the `Task` protocol that most tasks leave empty.
 
-    Parted    a task over such data
-    Worded    one over text, with its vocabulary
+    SplitTask         a task over a dataset with the splits train, val and test
+    TextTask          the same over text, with a tokenizer
+    call_with_state   call a model and keep the loss terms that its layers add
 
-A task that reads its data in a way of its own says so in `_load`.
+A task with state of its own (a teacher, a baseline, a curriculum) overrides `after_update`, `modules`, `state_dict` and
+`load_state_dict`; see training/task.py.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
-from regard.core.shapes import Tensor
-from regard.data.batching import BatchStream
-from regard.tasks.stateless import Stateless
+from regard.core.layer_state import PassState
+from regard.core.shapes import Float, Tensor
+from regard.metrics.base import Metric, loss_metric
 
 if TYPE_CHECKING:
+    from regard.data.batching import BatchStream
     from regard.tokens.tokenizer import Tokenizer
 
 Part = TypeVar("Part")
@@ -26,10 +31,18 @@ Part = TypeVar("Part")
 EVAL_ROWS = 256  # examples of a batch of `SplitTask.evaluate`
 
 
-class SplitTask(Stateless, Generic[Part]):
-    """A task over data that come in splits. To write: `loss`, `evaluate`, `describe`; and `fit`, `count`, `card`."""
+class SplitTask(Generic[Part]):
+    """A task over data that come in splits.
+
+    A subclass writes `loss`, `describe`, and `measure` or an `evaluate` of its own; `fit`, `count`, `card` and `_load`
+    where the defaults do not fit.
+    """
 
     name: str
+    metrics: tuple[Metric, ...] = (loss_metric(""),)  # of `evaluate` and `report`; the first is the primary one
+    unit = "tokens"  # what `count` counts
+    split_size = "tokens"  # the key of a report that has the size of the split
+    capturable = False  # whether updates were tested as CUDA graphs (train.graph=auto captures only those)
 
     def __init__(self, data: Any, seed: int = 0) -> None:
         self.data, self.seed = data, seed
@@ -40,7 +53,7 @@ class SplitTask(Stateless, Generic[Part]):
         return config
 
     def count(self, batch: Any) -> int:
-        """Return what the loss of a batch is divided by: its rows, unless the task says otherwise."""
+        """Return what the loss of a batch is divided by, by default its rows; called before the batch goes to a GPU."""
         return len(batch[0])
 
     def card(self) -> str:
@@ -49,13 +62,13 @@ class SplitTask(Stateless, Generic[Part]):
         return f"{type(self.data).__name__}, {len(train):,} examples to train on"
 
     def batches(self) -> BatchStream[Any]:
-        """The training batches."""
+        """Return the endless stream of training batches."""
         train: Any = self.dataset("train")
         stream: BatchStream[Any] = train.stream(self.seed)
         return stream
 
     def dataset(self, split: str) -> Part:
-        """One part of the data, read once."""
+        """Return a split of the data, read once."""
         split = self.data.split(split)
         if split not in self._parts:
             self._parts[split] = self._load(split)
@@ -66,17 +79,41 @@ class SplitTask(Stateless, Generic[Part]):
         return part
 
     def save(self, folder: Path) -> None:
-        """There is nothing beside the model."""
+        """Write files that a run needs besides the model; by default none."""
 
     def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
+        """Return a hash that changes with the training data and the vocabulary."""
         train: Any = self.dataset("train")
         found: str = train.fingerprint()
         return found
 
     def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
+        """Raise an error now if there is no validation split."""
         self.dataset("val")
+
+    def with_layer_losses(
+        self, total: Float[Tensor, ""], batch: Any, pass_state: PassState, weights: dict[str, float] | None = None
+    ) -> Float[Tensor, ""]:
+        """Return a loss summed over a batch plus the terms that layers added to it, each times the weight of its name.
+
+        A layer's term (`LayerState.add_loss`) is a mean, so it is multiplied by what the loss is divided by (`count`).
+        """
+        terms = pass_state.weighted_loss(weights or {})
+        return total if terms is None else total + self.count(batch) * terms
+
+    def after_update(self, model: nn.Module, step: int) -> None:
+        """Update state that changes only between updates; by default there is none."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Return modules besides the model; their parameters with requires_grad are trained too."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return other state, as plain values and tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state."""
 
     def measure(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
         """Return the metrics of a batch, each summed over its rows; a task with an `evaluate` of its own needs none."""
@@ -94,12 +131,12 @@ class SplitTask(Stateless, Generic[Part]):
         return {name: value / len(part) for name, value in sums.items()} | {self.split_size: len(part)}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part; nothing is searched for."""
+        """Return the metrics of a finished model on a split, as `regard eval` shows them."""
         return self.evaluate(model, split) | {"split": self.data.split(split)}
 
 
 class TextTask(SplitTask[Part]):
-    """A task over text: with the vocabulary given, else that of the data."""
+    """A task over text, with a given tokenizer or that of the data."""
 
     def __init__(self, data: Any, text: Tokenizer | None = None, seed: int = 0) -> None:
         super().__init__(data, seed)
@@ -110,12 +147,19 @@ class TextTask(SplitTask[Part]):
         return part
 
     def save(self, folder: Path) -> None:
-        """Write the vocabulary."""
         self.text.save(folder)
 
 
+def call_with_state(call: Callable[..., Any], *inputs: Any, **named: Any) -> tuple[Any, PassState]:
+    """Call a model, or a method of one, with a new `PassState` if it takes one; return its output and the state."""
+    pass_state = PassState()
+    if "pass_state" in inspect.signature(getattr(call, "forward", call)).parameters:
+        named["pass_state"] = pass_state
+    return call(*inputs, **named), pass_state
+
+
 def load_tokenizer(folder: Path | None) -> Tokenizer | None:
-    """The vocabulary in a folder, where one is given."""
+    """Return the tokenizer in a folder, if one is given."""
     from regard.tokens.tokenizer import Tokenizer
 
     return None if folder is None else Tokenizer.load(folder)

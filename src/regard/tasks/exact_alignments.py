@@ -1,10 +1,10 @@
-"""Every alignment of a small input, one after another: the exact twin of what hard attention estimates.
+"""All alignments of a small input: the exact values that hard attention estimates by sampling.
 
     p(s | x) = Π_t p(s_t | s_<t)        L_s = Σ_s p(s) log p(y | s)        log p(y) = log Σ_s p(s) p(y | s) ≥ L_s
 
-M places and T tokens have M^T alignments (fewer for a model that reads only forwards), so this is for a handful of
-each. All of them go through the model as one batch, each looking where it is told to. What comes out is differentiable:
-the gradient of `bound` is the exact one that REINFORCE has in the mean.
+M positions and T tokens have M^T alignments (fewer for a monotonic model), so both must be small. All alignments run
+through the model as one batch. The results are differentiable: the gradient of `bound` is the expected gradient of
+REINFORCE.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 from regard.tasks.reinforce import stochastic_modules, token_log_probs
 
-MAX_ALIGNMENTS = 100_000  # alignments
+MAX_ALIGNMENTS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,29 +39,30 @@ class ExactAlignments:
 
     @property
     def bound(self) -> Float[Tensor, ""]:
-        """L_s: what hard attention climbs."""
+        """L_s: the lower bound that hard attention maximises."""
         return (self.chances * self.rewards.sum(1)).sum()
 
     @property
     def likelihood(self) -> Float[Tensor, ""]:
-        """log p(y): what it bounds."""
+        """log p(y)."""
         return (self.log_s.sum(1) + self.rewards.sum(1)).logsumexp(0)
 
 
 def enumerate_alignments(model: nn.Module, source: Int[Tensor, " M"], target: Int[Tensor, " T1"]) -> ExactAlignments:
-    """All alignments of one source and one target (begin token first), without dropout."""
+    """Return all alignments of one source and one target (begin token first), without dropout."""
     parts, places, tokens = stochastic_modules(model), len(source), len(target) - 1
     if len(parts) != 1:
-        raise RegardError(f"{len(parts)} parts of this model choose; alignments are enumerated for one")
+        raise RegardError(f"alignments can be enumerated for one stochastic module; this model has {len(parts)}")
     found = list(islice(parts[0].all_paths(places, tokens), MAX_ALIGNMENTS + 1))
     if tokens < 1 or not 0 < len(found) <= MAX_ALIGNMENTS:
         raise BadInput(
-            f"{places} places and {tokens} tokens: from 1 to {MAX_ALIGNMENTS:,} alignments can be enumerated"
+            f"{places} positions and {tokens} tokens have too many alignments or none; at most {MAX_ALIGNMENTS:,} "
+            "can be enumerated"
         )
     paths = torch.tensor(found, device=source.device)
     was = {part: part.training for part in model.modules()}
     model.eval()
-    parts[0].training = True  # it follows and tells in training mode; all else is as in eval
+    parts[0].training = True  # it follows forced paths in training mode only
     try:
         with parts[0].force_path(paths):
             pass_state = PassState()

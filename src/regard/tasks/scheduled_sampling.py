@@ -1,15 +1,15 @@
-"""Teacher forcing, and how it is given up: scheduled sampling.
+"""Scheduled sampling: during training the decoder reads more and more of its own samples instead of the target.
 
-    chance that a token of the target is read as it is, after i updates
+    probability that a token of the target is read, after i updates
 
     always              1                                      teacher forcing
-    linear              max(least, 1 - (1 - least) i / steps)
+    linear              max(p, 1 - (1 - p) i / steps)          p: min_probability
     exponential         k^i                                    k < 1
     inverse_sigmoid     k / (k + exp(i / k))                   k >= 1: about 1 at first, a half at i = k ln k
 
-The rest of the tokens a model draws itself, from its own last output, step by step: so it learns to go on from what it
-is going to read when it writes. Which tokens those are is drawn from the run's sampling stream, what they become from
-the stream of dropout: both are in the checkpoint, so that a resumed run is the same run.
+All other tokens are sampled from the model's own last output, step by step, so that training resembles decoding. Which
+positions are sampled comes from the run's sampling stream, the samples from that of dropout; both are in the
+checkpoint, so that a resumed run is the same run.
 
 Bengio, Vinyals, Jaitly, Shazeer: Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks. NIPS 2015.
 arXiv:1506.03099
@@ -28,24 +28,24 @@ from regard.core.spec import Registry, build_part
 
 
 class ScheduledSampling:
-    """What a model reads while it is trained; `spec` names the schedule."""
+    """Decides which target tokens the decoder reads in training; `spec` names the schedule."""
 
     def __init__(self, spec: str = "always") -> None:
         self.probability = build_part(SAMPLING_SCHEDULES, spec, "sampling schedule")
-        self.asked = False
+        self.checked = False
 
     def __call__(
         self, model: nn.Module, target: Int[Tensor, "B T"], step: int | Tensor, rng: torch.Generator | None
     ) -> dict[str, Tensor]:
-        """What to hand to the model beside the target: `own`, where it reads words of its own; or nothing."""
+        """Return the model's further arguments: `sampling_mask`, True where it reads a sample of its own; or none."""
         if isinstance(self.probability, TeacherForcing):
             return {}
-        if not self.asked and "sampling_mask" not in inspect.signature(model.forward).parameters:
+        if not self.checked and "sampling_mask" not in inspect.signature(model.forward).parameters:
             raise Unsupported(
-                f"a {type(model).__name__} reads whole targets at once, not words of its own: "
+                f"a {type(model).__name__} reads whole targets at once and cannot sample its inputs; "
                 f"set task.teacher_forcing=always"
             )
-        self.asked = True
+        self.checked = True
         probability = self.probability(torch.as_tensor(step))
         return {"sampling_mask": torch.rand(target.shape, generator=rng, device=target.device) >= probability}
 
@@ -58,12 +58,13 @@ class TeacherForcing:
 
 
 class LinearSchedule:
-    """Down in a straight line to `least`, in `steps` updates."""
+    """Decreases linearly to `min_probability` in `steps` updates."""
 
     def __init__(self, steps: int, min_probability: float = 0.5) -> None:
         if steps < 1 or not 0 <= min_probability <= 1:
             raise BadInput(
-                f"forcing goes down in at least one step to a chance of 0 to 1, not in {steps} to {min_probability}"
+                f"a linear schedule needs steps of at least 1 and min_probability from 0 to 1, got {steps} and "
+                f"{min_probability}"
             )
         self.steps, self.min_probability = steps, min_probability
 
@@ -72,11 +73,11 @@ class LinearSchedule:
 
 
 class ExponentialSchedule:
-    """Down by the same share with each update."""
+    """Decreases by the same factor with every update."""
 
     def __init__(self, k: float) -> None:
         if not 0 < k < 1:
-            raise BadInput(f"an exponential goes down where 0 < k < 1, not with {k}")
+            raise BadInput(f"k of an exponential schedule must be above 0 and below 1, got {k}")
         self.k = k
 
     def __call__(self, step: Tensor) -> Tensor:
@@ -84,11 +85,11 @@ class ExponentialSchedule:
 
 
 class InverseSigmoidSchedule:
-    """Level, then down, then level."""
+    """Stays near 1, then decreases, then stays near 0."""
 
     def __init__(self, k: float) -> None:
         if k < 1:
-            raise BadInput(f"an inverse sigmoid needs k >= 1, not {k}")
+            raise BadInput(f"k of an inverse sigmoid schedule must be at least 1, got {k}")
         self.k = k
 
     def __call__(self, step: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ def test_invalid_audio_is_refused_in_one_line(tmp_path):
         ("empty.wav", "not a sound that can be read"),
         ("nothing.wav", "no samples"),
         ("nan.wav", "not finite"),
-        ("slow.wav", "1 samples a second"),
+        ("slow.wav", "sample rate of 1 Hz, too low"),
         ("missing.wav", "there is no file"),
         ("", "is not a file"),
     ):

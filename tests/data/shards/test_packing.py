@@ -270,7 +270,7 @@ def test_killed_packing_resumes_to_the_same_bytes(source, tmp_path, whole, at, e
     out = tmp_path / "out"
     words = [sys.executable, "-c", KILLED, source, out, str(at), str(every), str(workers)]
     killed = subprocess.Popen(words, start_new_session=True)
-    assert killed.wait() == -9
+    assert killed.wait(120) == -9
     for _ in range(1000):  # its processes end with it
         try:
             os.killpg(killed.pid, 0)

@@ -165,3 +165,20 @@ def test_evaluation_rows_are_fixed(file):
     first, second = list(part.eval_batches(200)), list(part.eval_batches(1000))
     assert sum(len(b.source) for b in first) == sum(len(b.source) for b in second) == len(part)
     assert first[0].source.equal(second[0].source[: len(first[0].source)])
+
+
+def test_sentinels_stand_in_order_from_the_first_in_source_and_target(file):
+    part = load(data(file))
+    marks = sentinel_ids(part.tokenizer)
+    assert part.spans > 1
+    for batch in islice(part.eval_batches(200), 3):
+        for row in (*batch.source.tolist(), *batch.target.tolist()):
+            assert [token for token in row if token in marks] == marks[: part.spans]
+
+
+def test_the_spans_of_a_text_follow_their_sentinels():
+    tokens = np.array([[10, 11, 12, 13, 14, 15, 16, 17]])
+    out = np.array([[False, True, True, False, False, True, False, True]])
+    source, target = corrupt_spans(tokens, out, [90, 91, 92])
+    assert source.tolist() == [[10, 90, 13, 14, 91, 16, 92]]
+    assert target.tolist() == [[90, 11, 12, 91, 15, 92, 17]]

@@ -13,7 +13,7 @@ from regard.interpret.inspection import Inspection, inspect
 from regard.modalities.image import Preprocess
 from regard.see.html_export import MIN_SIDE, sample_rows
 from regard.serve.explorer.snapshot import MAX_ANSWERS, all_relevances, take_snapshot
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 SENTENCE = "Two dogs are playing in the snow."
 

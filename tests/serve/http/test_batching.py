@@ -197,3 +197,25 @@ def test_what_is_not_done_within_the_grace_is_given_up():
     with pytest.raises(ShuttingDown):
         waiting.future.result(1)
     model.gate.set()
+
+
+def test_pieces_of_a_group_reach_the_request_that_holds_their_item(batcher):
+    queue, told = batcher(), {}
+    model = Model(shut=True)
+    occupied(queue, model)
+
+    def run(items):
+        for number, item in [*enumerate(items)][::-1]:  # the last item first
+            yield [(number, item.upper())]
+        return items
+
+    def put(who, items):
+        told[who] = []
+        return queue.put("k", items, run, lambda item, piece: told[who].append((item, piece)))
+
+    jobs = [put("one", ["a", "b"]), put("two", ["c"]), put("none", []), put("three", ["d", "e", "f"])]
+    model.gate.set()
+    assert [job.future.result(5) for job in jobs] == [["a", "b"], ["c"], [], ["d", "e", "f"]]
+    assert told == {
+        "one": [(1, "B"), (0, "A")], "two": [(0, "C")], "none": [], "three": [(2, "F"), (1, "E"), (0, "D")]
+    }  # fmt: skip

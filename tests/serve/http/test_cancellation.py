@@ -31,6 +31,18 @@ def test_work_is_cancelled_inside_its_block_only():
     check_cancelled()
 
 
+def test_an_inspection_stops_before_its_next_layer(pool):
+    classify, layers = pool.get("languages"), []
+    with cancel_when(lambda: len(layers) == 1):
+        hook = classify.model.encoder.blocks[0].register_forward_hook(lambda *_: layers.append(1))
+        try:
+            with pytest.raises(Cancelled):
+                classify.attention("Two dogs.")
+        finally:
+            hook.remove()
+    assert len(classify.attention("Two dogs.")) > 1
+
+
 def test_a_batch_that_nobody_waits_for_stops_and_one_with_a_waiting_request_goes_on(batcher):
     steps, begun = [], threading.Event()
 

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from http.cookies import SimpleCookie
+from types import SimpleNamespace
 
 import pytest
 from starlette.responses import Response
@@ -13,6 +14,9 @@ from starlette.testclient import TestClient
 from regard.core.errors import BadInput
 from regard.serve.http import middleware
 from regard.serve.http.app import make_app
+from regard.serve.http.batching import QueueFull
+from regard.serve.http.errors import ApiError
+from regard.serve.http.jobs import Jobs
 from regard.serve.http.middleware import SecurityMiddleware
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
@@ -419,3 +423,64 @@ def run(app, body, path="/health", leaves=None, stuck=False):
 
     asyncio.run(asyncio.wait_for(call(), 10))
     return said
+
+
+# -- exactly at the bound ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["words", "wordword", "word,word", "word word", "word\x7f"])
+def test_a_token_with_a_longer_tail_is_another(small, said):
+    client = asks(small, token="word", explore=True)
+    assert client.get("/v1/models", headers={"Authorization": "Bearer word"}).status_code == 200
+    error(client.get("/v1/models", headers={"Authorization": f"Bearer {said}"}), 401, "unauthorized")
+    error(client.get("/", params={"token": said}), 401, "unauthorized")
+
+
+def test_a_body_of_exactly_the_limit_is_read_and_one_byte_more_is_not(small):
+    body = json.dumps({"inputs": ["Two dogs."]}).encode()
+    client = asks(small, max_body_bytes=len(body))
+    kind = {"Content-Type": "application/json"}
+    assert client.post("/v1/classify", content=body, headers=kind).status_code == 200
+    assert error(client.post("/v1/classify", content=body + b" ", headers=kind), 413, "too_large")
+    parts = iter([body, b" "])  # without a length that could be looked at first
+    assert error(client.post("/v1/classify", content=parts, headers=kind), 413, "too_large")
+    assert client.post("/v1/classify", content=iter([body]), headers=kind).status_code == 200
+
+
+def test_texts_of_exactly_the_characters_allowed_are_read(small):
+    client = asks(small, max_characters=9)
+    assert client.post("/v1/classify", json={"inputs": ["Two dogs."]}).status_code == 200
+    assert client.post("/v1/classify", json={"inputs": ["Two ", "dogs."]}).status_code == 200
+    assert client.post("/v1/classify", json={"inputs": ["Two dogs.."]}).status_code == 422
+    jobs = Jobs(small, Settings(max_characters=9))
+    jobs.check_texts(["Two ", "dogs."])
+    with pytest.raises(ApiError, match="10 characters"):
+        jobs.check_texts(["Two ", "dogs.."])
+
+
+def test_exactly_as_many_inputs_as_allowed_are_read(small):
+    client = asks(small, max_items=2)
+    assert client.post("/v1/classify", json={"inputs": ["a", "b"]}).status_code == 200
+    assert client.post("/v1/classify", json={"inputs": ["a", "b", "c"]}).status_code == 422
+
+
+@pytest.mark.parametrize(("limit", "most"), [("max_beams", 2), ("max_generated_tokens", 12), ("max_tokens", 12)])
+def test_exactly_the_computation_allowed_may_be_asked_for(small, limit, most):
+    """2 inputs x 3 tokens x 2 beams: 12 tokens in, 12 tokens out."""
+    predictor = SimpleNamespace(count_tokens=lambda texts: 3 * len(texts))
+    options = SimpleNamespace(beam_size=2, max_new_tokens=3)
+    asyncio.run(Jobs(small, Settings(**{limit: most}))._check(predictor, ["abc"] * 2, options))
+    with pytest.raises(ApiError, match=f"{most - 1}"):
+        asyncio.run(Jobs(small, Settings(**{limit: most - 1}))._check(predictor, ["abc"] * 2, options))
+
+
+def test_a_queue_takes_as_many_as_it_says(small):
+    gate = held(small)
+    name = small.names()[0]
+    try:
+        jobs = [small.batcher(name).put(object(), [None], lambda items: items) for _ in range(2)]
+        with pytest.raises(QueueFull):
+            small.batcher(name).put("k", [None], lambda items: items)
+    finally:
+        gate.set()
+    assert [job.future.result(5) for job in jobs] == [[None], [None]]

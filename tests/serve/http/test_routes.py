@@ -18,7 +18,7 @@ import regard
 from regard.modalities.image import Preprocess
 from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from tests.serve.conftest import asks
 
 LINES = [

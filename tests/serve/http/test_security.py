@@ -24,7 +24,7 @@ from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import running_server
 from regard.serve.http.settings import Settings
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 PATIENCE = 1.0

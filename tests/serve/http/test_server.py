@@ -20,6 +20,7 @@ from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import listen, running_server, socket_url
 from regard.serve.http.settings import Settings
+from tests.deadline import read_line
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,7 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
     command = [sys.executable, "-c", code, "serve", "languages", "shakespeare", "--port", "0"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     try:
-        said = child.stderr.readline()
+        said = read_line(child, child.stderr)
         assert said.startswith("regard: serving languages, shakespeare at http://127.0.0.1:")
         where = said.partition(" at ")[2].partition(" ")[0]
         asked = {"inputs": ["ROMEO:"], "options": {"max_new_tokens": 60}, "stream": True}
@@ -218,4 +219,4 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
         assert child.stderr.read() == "regard: stopped\n"
     finally:
         child.kill()
-        child.wait()
+        child.wait(20)

@@ -1,3 +1,4 @@
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -317,3 +318,19 @@ def test_a_word_lasts_as_far_as_half_of_the_largest_weight(weights, span):
 
 def test_all_words_are_in_the_vocabulary(task):
     assert set(task.text.pieces(range(4, task.text.size))) == set(WORDS)
+
+
+def test_words_and_labels_that_are_missing_or_too_many_are_errors(task):
+    said, heard = ["ab cd ef", "gh", ""], ["ab ef", "gh gh x", ""]
+
+    class Letters:
+        def decode(self, rows):
+            return ["".join(map(chr, row)) for row in rows]
+
+    spelt = copy(task)
+    spelt.text = Letters()
+    found = spelt.errors(*([list(map(ord, line)) for line in side] for side in (heard, said)))
+    assert (found["substitutions"], found["insertions"], found["deletions"], found["words"]) == (0, 2, 1, 4)
+    assert found["wer"] == 3 / 4
+    assert found["ler"] == (3 + 5) / 10  # "cd " is missing, " gh x" is too much
+    assert found["exact_match"] == 1 / 3

@@ -18,7 +18,7 @@ from regard.modalities.image import Preprocess
 from regard.models import deit, vit
 from regard.tasks.image import distillation, image_classification
 from regard.tasks.image.distillation import UNTRAINED, Teacher
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
 from regard.weights.timm import vit as timm_vit
@@ -184,7 +184,7 @@ def test_a_run_of_its_own_kind_may_be_the_teacher(recipe, tmp_path):
     train(replace(recipe, task=image_classification.Config(), model=TEACHER), tmp_path / "first")
     made = replace(recipe.task, teacher=str(tmp_path / "first")).build(recipe.data)
     assert type(made.teacher.model) is vit.ViT
-    assert "taught by" in made.card()
+    assert "; teacher " in made.card()
 
 
 def test_a_student_agrees_with_its_teacher_more_and_more(recipe, data, tmp_path):
@@ -205,14 +205,14 @@ def test_teachers_that_cannot_teach_are_refused_in_one_line(data, tmp_path, teac
     with pytest.raises(BadInput, match=r"task\.teacher=.*nowhere"):
         distillation.Config(teacher=str(tmp_path / "nowhere")).build(data).fingerprint()
     regard.save(vit.ViT(TEACHER), tmp_path / "bare")
-    with pytest.raises(BadInput, match="no model that was saved for images"):
+    with pytest.raises(BadInput, match="not a saved image classifier"):
         distillation.Config(teacher=str(tmp_path / "bare")).build(data).fingerprint()
-    with pytest.raises(BadInput, match="knows cat, dog; the data have left, right"):
+    with pytest.raises(BadInput, match="has the labels cat, dog; the data have left, right"):
         distillation.Config(teacher=taught(tmp_path / "pets", data, labels=["cat", "dog"])).build(data).fingerprint()
     grey = {"channels": 1, "mean": (0.5,), "std": (0.5,)}
-    with pytest.raises(BadInput, match="reads 1 channels, the data have 3"):
+    with pytest.raises(BadInput, match="needs 1 channels, but the data have 3"):
         Teacher(taught(tmp_path / "g", data, replace(TEACHER, channels=1), **grey), data, ["left", "right"])
-    with pytest.raises(RegardError, match=r"task\.alpha=2"):
+    with pytest.raises(RegardError, match="alpha must be from 0 to 1, got 2"):
         distillation.Config(teacher=teacher, alpha=2).build(data)
 
 
@@ -238,10 +238,10 @@ def test_a_folder_of_transformers_may_be_the_teacher(data, tmp_path):
 
 
 def test_a_teacher_that_is_not_there_or_has_no_classes_is_one_line(data, tmp_path):
-    with pytest.raises(BadInput, match=r"no such folder; give a run, or a saved model of ours, timm's or tr"):
+    with pytest.raises(BadInput, match=r"no such folder; give that of a run or of a saved model"):
         distillation.Config(teacher=str(tmp_path / "nope")).build(data).teacher  # noqa: B018
     timm_vit.save(
         tmp_path / "t", vit.ViT(vit.Config(num_classes=0, image_size=16, patch_size=8, width=8, heads=2, layers=1))
     )
-    with pytest.raises(BadInput, match="that model has no classes, so it can teach none"):
+    with pytest.raises(BadInput, match="this model has no classes; give a classifier"):
         distillation.Config(teacher=str(tmp_path / "t")).build(data).teacher  # noqa: B018

@@ -18,7 +18,7 @@ from regard.data.shards.packing import pack_images
 from regard.modalities.image import Preprocess
 from regard.models import vit
 from regard.tasks.image import image_classification
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train, override_recipe
 from regard.weights.timm import vit as timm_vit
@@ -162,7 +162,7 @@ def test_a_saved_model_is_measured_on_images_of_a_name_with_its_labels(trained, 
     assert evaluate(out / "model", ["val"], data=str(shapes))["results"]["val"]["accuracy"] > 0.9
     (tmp_path / "cat").mkdir()
     Image.new("RGB", (9, 9)).save(tmp_path / "cat" / "a.png")
-    with pytest.raises(BadInput, match="has the labels cat; this model knows left, right"):
+    with pytest.raises(BadInput, match="has the labels cat; this model has left, right"):
         evaluate(out / "model", ["val"], data=str(tmp_path))
 
 
@@ -190,7 +190,7 @@ def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tm
 
     ours = regard.load(trained[0] / "model").model
     timm_vit.save(tmp_path / "numbers", ours)
-    assert "this model knows 0, 1; it knows no names: set `labels`" in said(tmp_path / "numbers")
+    assert "this model has 0, 1; its labels are numbers: set `labels`" in said(tmp_path / "numbers")
     regard.save(ours, tmp_path / "bare")
     assert "was saved without a task" in said(tmp_path / "bare")
     timm_vit.save(tmp_path / "none", vit.ViT(replace(ours.config, num_classes=0)))
@@ -263,7 +263,7 @@ def test_company_does_not_change_what_is_seen(classify, shapes, monkeypatch):
     classify.model.double()
     files = sorted(shapes.rglob("*.png"))[:11]
     together = classify(files)
-    monkeypatch.setattr("regard.tasks.image.image_classifier.BATCH_PIXELS", 300)  # two at a time
+    monkeypatch.setattr("regard.tasks.image.image_classification.BATCH_PIXELS", 300)  # two at a time
     for each in (classify(files), [classify([file])[0] for file in files]):
         for a, b in zip(together, each, strict=True):
             assert a.label == b.label
@@ -428,11 +428,11 @@ def test_a_run_counts_images_and_other_sets_must_have_its_labels(trained, recipe
     assert "tokens/s" not in said
     (tmp_path / "other" / "up").mkdir(parents=True)
     assert main(["eval", str(out), "--data", str(tmp_path / "other")]) == 1
-    assert "has the labels up; this model knows left, right" in capsys.readouterr().err
+    assert "has the labels up; this model has left, right" in capsys.readouterr().err
 
 
 def test_a_smoothing_that_is_no_share_is_one_line(shapes):
-    with pytest.raises(BadInput, match=r"task\.label_smoothing=2\.0: a share"):
+    with pytest.raises(BadInput, match=r"label_smoothing must be at least 0 and less than 1, got 2\.0"):
         image_classification.Config(label_smoothing=2.0).build(ImageDataset(str(shapes), image_size=12))
 
 

@@ -63,7 +63,7 @@ def test_a_calculator_reads_and_writes_numbers():
     assert add(["1011+110", "0 + 0", "1+1111"]) == ["10001", "0", "10000"]
     assert add("11+1") == "100"
     for line in ("", "1+", "12+1", "1+1+1", "one+two", "-1+1"):
-        with pytest.raises(BadInput, match="write for example 101"):
+        with pytest.raises(BadInput, match="expected for example 101"):
             add([line])
 
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_read_is_one_clear_line(reader):
         reader.layers([" "])
     with pytest.raises(UnknownName, match="did you mean 'dog'"):
         reader.nearest("One saw the dog.", "dgo", SENTENCES)
-    with pytest.raises(BadInput, match="no layer 3"):
+    with pytest.raises(BadInput, match=r"layer must be from 0 .* to 2, got 3"):
         reader.vectors(SENTENCES, 3)
     with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
         reader.nearest("One saw.", "saw", SENTENCES, top_k=0)

@@ -132,12 +132,12 @@ def test_what_cannot_be_parsed_is_refused(folder):
     for asked, said in (
         (("the dog",), "list of sentences"),
         ((["the dog", " "],), "sentence 2 has no words"),
-        ((["the dog"],), "also reads parts of speech"),
-        ((["the dog"], ["DT"]), "do not fit"),
+        ((["the dog"],), "also needs parts of speech"),
+        ((["the dog"], ["DT"]), "needs one part of speech"),
     ):
         with pytest.raises(BadInput, match=said):
             parse.brackets(*asked)
-    with pytest.raises(BadInput, match="also reads parts of speech"):
+    with pytest.raises(BadInput, match="also needs parts of speech"):
         parse("the dog")
     with pytest.raises(BadInput, match="beam_size"):
         of.report(parse.model, beam_size=3)

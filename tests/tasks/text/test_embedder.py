@@ -63,7 +63,7 @@ def test_every_text_has_the_vector_it_has_alone(pool, normal, model, tokens, mon
 def test_a_long_text_is_refused_or_read_in_parts_never_cut_off():
     embed = small(max_length=16)
     long = " ".join(LINES)
-    with pytest.raises(BadInput, match=r"text 2 has \d+ tokens with its marks, this model reads 16"):
+    with pytest.raises(BadInput, match=r"text 2 has \d+ tokens with special tokens, but this model takes 16"):
         embed(["A cat.", long])
     ids = embed.text.encode_one(long)
     parts = list(embed._cut(ids, 14))
@@ -107,7 +107,7 @@ def test_other_bad_input():
         small(pooling="meen")
     with pytest.raises(RegardError, match="'overflow' is 'splitt'; choose one of 'error', 'split'"):
         embed(["a"], overflow="splitt")
-    with pytest.raises(BadInput, match="1 or more"):
+    with pytest.raises(BadInput, match="k must be at least 1, got 0"):
         nearest_vectors(torch.ones(1, 2), torch.ones(3, 2), 0)
 
 
@@ -133,7 +133,7 @@ def test_attention_is_seen_and_named():
     assert [trace.name for trace in traces] == ["encoder.blocks.0.mix", "encoder.blocks.1.mix"]
     assert traces[0].rows == ("[CLS]", "the", "cat", "sleeps", ".", "[SEP]")
     torch.testing.assert_close(traces[0].weights.sum(-1), torch.ones(1, 4, 6))
-    with pytest.raises(BadInput, match="this model reads 8"):
+    with pytest.raises(BadInput, match="this model takes 8"):
         small(max_length=8).attention(LINES[0])
 
 
@@ -179,7 +179,7 @@ def test_minilm_gives_what_transformers_gives(minilm, served):
 def test_minilm_is_used_as_its_own_files_say(minilm):
     assert (minilm.pooling, minilm.normalize, minilm.room) == ("mean", True, 256)
     assert minilm.model.config.length == 512
-    with pytest.raises(BadInput, match="this model reads 256"):
+    with pytest.raises(BadInput, match="this model takes 256"):
         minilm(["word " * 255])
     assert minilm(["word " * 254]).shape == (1, 384)
     torch.testing.assert_close(minilm(["word " * 300], overflow="split").norm(dim=-1), torch.ones(1))

@@ -211,7 +211,7 @@ def test_a_long_text_is_classified_by_its_beginning_and_that_is_said(folder, cap
     made = task(folder, "labelled")
     classify = TextClassifier(model(made), made.text, made.labels, max_length=8)
     (cut,) = classify(["the dog sees the house . " * 9])
-    assert "text 1 is longer than the 8 tokens this model reads" in caplog.text
+    assert "text 1 is longer than the 8 tokens that this model takes" in caplog.text
     classify(["a", "the dog sees the house . " * 9, "the dog sees the house . " * 2])
     assert "2 texts (the first is text 2) are longer" in caplog.text
     (short,) = classify(["the dog sees the house . "])

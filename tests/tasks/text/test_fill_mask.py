@@ -81,7 +81,7 @@ def test_guesses_are_those_of_transformers_pipeline(tmp_path):
         (["The dog barks."], r"text 1 has no \[MASK\]"),
         (["a [MASK]", "The [mask] barks."], r"text 2 has no \[MASK\]"),
         ([""], "text 1 is empty"),
-        (["[MASK] " * 30], r"text 1 has 32 tokens with its marks, this model reads 24"),
+        (["[MASK] " * 30], r"text 1 has 32 tokens with special tokens, but this model takes 24"),
         (["[MASK]", 7], "text 2: Expected a text"),
     ],
 )
@@ -94,7 +94,7 @@ def test_other_bad_input():
     with pytest.raises(BadInput, match="top_k must be at least 1, got 0"):
         small()(["[MASK]"], top_k=0)
     text = Tokenizer.train(LINES * 3, kind="wordpiece", size=120)
-    with pytest.raises(BadInput, match="no token for a hidden word"):
+    with pytest.raises(BadInput, match="needs a tokenizer with a mask token"):
         FillMask(build("bert", size="tiny", vocab=text.size), text)
 
 
@@ -153,15 +153,15 @@ def test_what_follows_is_what_transformers_says(tmp_path):
 def test_pairs_that_cannot_be_judged_are_refused():
     fill = small("pretraining")
     for texts, others, said in (
-        (["a", "b"], ["a"], "2 texts and 1 others are not pairs"),
+        (["a", "b"], ["a"], "as many first as second texts, got 2 and 1"),
         (["a", " "], ["a", "b"], "text 2 is empty"),
-        (["a", "the " * 12], ["b", "cat " * 12], "pair 2 has 27 tokens with its marks, this model reads 24"),
+        (["a", "the " * 12], ["b", "cat " * 12], "pair 2 has 27 tokens with special tokens, but this model takes 24"),
         ("a", ["b"], "give a list"),
     ):
         with pytest.raises(BadInput, match=said):
             fill.nsp_probabilities(texts, others)
     assert not small("masked").has_nsp_head
-    with pytest.raises(Unsupported, match="not trained to say whether a text follows another"):
+    with pytest.raises(Unsupported, match="no head for next-sentence prediction"):
         small("masked").nsp_probabilities(["a"], ["b"])
 
 

@@ -11,7 +11,11 @@ SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "train.py"
 
 def ran(*words):
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--tiny", "--threads", "1", *words], capture_output=True, text=True, check=True
+        [sys.executable, str(SCRIPT), "--tiny", "--threads", "1", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
     )
     return done.stdout
 
@@ -29,7 +33,10 @@ def test_ours_runs_beside_plain_pytorch_with_options_of_its_own():
 
 def test_an_unknown_option_is_refused():
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--tiny", "--contenders", "ours+turbo"], capture_output=True, text=True
+        [sys.executable, str(SCRIPT), "--tiny", "--contenders", "ours+turbo"],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode
     assert "no contender ours+turbo" in done.stderr

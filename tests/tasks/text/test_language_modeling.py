@@ -14,11 +14,11 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState
 from regard.data.batching import StreamPosition
 from regard.data.shards.packing import pack_text
-from regard.data.shards.token_shards import TokenShards
+from regard.data.shards.token_shards import IGNORE_INDEX, TokenShards
 from regard.data.text.text_file import TextFile
 from regard.models.gpt import GPT, Config
 from regard.tasks.text import language_modeling
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.training import evaluate, train
 from regard.training.evaluation import dataset_for_model
 from regard.training.recipe import Recipe, Train, build, load_recipe
@@ -136,7 +136,7 @@ def test_a_saved_model_is_measured_on_data_of_a_name(tmp_path, file, shards):
     assert again["loss"] != found["loss"]
     assert isinstance(dataset_for_model(folder, str(shards)), TokenShards)
     assert dataset_for_model(folder, str(file), limit=3).limit == 3
-    with pytest.raises(BadInput, match="it has no source"):
+    with pytest.raises(BadInput, match="take no source; leave it out"):
         dataset_for_model(folder, str(file), source="en")
     with pytest.raises(RegardError, match="give the data to evaluate it on"):
         evaluate(folder)
@@ -340,3 +340,16 @@ def test_the_cards_numbers_are_the_recipes():
     assert char.train.save_dtype == "int8"
     assert large.data.batch_size * large.data.context_length * large.train.gradient_accumulation_steps == 2**19
     assert 9.9e9 < 2**19 * large.train.steps < 10.1e9
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7, 8])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_with_a_stride_several_batches_predict_every_token_once(task, stride, rows):
+    tokens = task.text.encode_one(task.data.read("val"))
+    batches = list(task.dataset("val").eval_batches(8 * rows, stride=stride))
+    assert len(batches) > 2
+    predicted = [batch.targets[batch.targets != IGNORE_INDEX] for batch in batches]
+    assert torch.cat(predicted).tolist() == tokens[1:]
+    for number, batch in enumerate(batches):
+        late = batch.targets[int(number == 0) :] != IGNORE_INDEX  # all rows but the first
+        assert not late[:, : 8 - stride].any()  # have enough tokens before the first that they predict

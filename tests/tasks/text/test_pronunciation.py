@@ -76,7 +76,7 @@ def test_the_report_says_how_it_counts_and_sums_up_over_lengths(task, model):
     assert wrong == pytest.approx(found["wer"])
     assert [(row["from"], row["to"]) for row in found["by_length"]] == [(1, 4), (5, 6), (11, 12)]
     assert found["beam_size"] == 1
-    with pytest.raises(BadInput, match="beams and length_penalty; not stride"):
+    with pytest.raises(BadInput, match="beam_size and length_penalty, not stride"):
         task.report(model, "test", stride=3)
 
 
@@ -117,9 +117,9 @@ def test_capitals_accents_hyphens_and_marks_around_do_not_count():
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("b3", "'b3' holds '3', for which this model has no sound; it reads ' a b i s t"),
+        ("b3", "'b3' has the character '3', which this model does not know; it takes ' a b i s t"),
         ("bat tab", "more than one word"),
-        ("дом", "holds 'д'"),
+        ("дом", "has the character 'д'"),
         (7, "text 1: Expected a text"),
     ],
 )
@@ -129,14 +129,14 @@ def test_what_has_no_sound_is_refused_by_name(task, model, word, says):
 
 
 def test_a_sound_that_is_not_known_is_refused(task, model):
-    with pytest.raises(BadInput, match="holds a sound this model does not know"):
+    with pytest.raises(BadInput, match="has an unknown phoneme"):
         Pronouncer(model, task.text).attention("bat", "B XX")
 
 
 def test_a_word_of_a_thousand_letters_is_cut_and_said(task, model, caplog):
     say = Pronouncer(model, task.text)
     (found,) = say(["ab" * 600], beam_size=1)
-    assert "1200 tokens, at most 64 go at once: cut into 19" in caplog.text
+    assert "1200 tokens, more than 64: split into 19 parts" in caplog.text
     assert found == " ".join(filter(None, (say(["ab" * n], beam_size=1)[0] for n in [32] * 18 + [24])))
 
 

@@ -11,7 +11,7 @@ from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.models.gpt import GPT, Config
 from regard.runtime import inference
-from regard.tasks.text.text_generator import TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 from regard.tokens.tokenizer import KINDS, Tokenizer
 
 LINES = ["two dogs play in the snow, and a cat sleeps.", "über Äpfel — naïve café 🐕 日本", "no one is the end of it."]
@@ -273,14 +273,14 @@ def test_unknown_settings_offer_the_nearest():
 def test_token_numbers_out_of_range_are_refused():
     write = writer()
     for number in (-1, write.text.size, 10**6):
-        with pytest.raises(BadInput, match=f"token {number} is not among the {write.text.size}"):
+        with pytest.raises(BadInput, match=f"token ids must be from 0 to {write.text.size - 1}, got {number}"):
             write.write([[5, number]], max_new_tokens=2)
 
 
 def test_a_vocabulary_that_does_not_fit_the_weights_is_refused():
-    with pytest.raises(BadInput, match="they do not belong together"):
+    with pytest.raises(BadInput, match="use the tokenizer that the model"):
         writer(vocab=100)
-    with pytest.raises(BadInput, match="they do not belong together"):
+    with pytest.raises(BadInput, match="use the tokenizer that the model"):
         writer(vocab=500)
     padded = writer(vocab=320)  # rows to spare, as many tables have
     with torch.no_grad():
@@ -292,7 +292,7 @@ def test_a_vocabulary_that_does_not_fit_the_weights_is_refused():
 def test_characters_that_the_vocabulary_lacks_are_said(caplog):
     with caplog.at_level(logging.WARNING, "regard"):
         writer(kind="char")(["two Xylophones"], max_new_tokens=2)
-    assert "does not: read as unknown" in caplog.text
+    assert "lacks: read as unknown" in caplog.text
 
 
 # -- looking and saving ----------------------------------------------------------------------------------------------

@@ -167,11 +167,11 @@ def test_the_model_and_its_words_are_saved_and_loaded_as_a_predictor(trained, tm
 def test_a_prompt_that_is_too_long_is_refused_or_cut_as_asked_and_never_silently(trained, caplog):
     task, model = trained
     long = "count: " + "red " * 40
-    with pytest.raises(BadInput, match=r"prompt 2 has \d+ tokens, the model was trained on 15 at most"):
+    with pytest.raises(BadInput, match=r"prompt 2 has \d+ tokens, but the model was trained on at most 15"):
         TextToTextGenerator(model, task.text, max_length=16)(["count: red", long])
     cut = TextToTextGenerator(model, task.text, max_length=16, overflow="truncate")
     assert cut([long]) == cut(["count: " + "red " * 13])
-    assert "prompt 1: 42 tokens, the first 15 are read" in caplog.text
+    assert "prompt 1 has 42 tokens and is truncated to 15" in caplog.text
     with pytest.raises(BadInput, match="'error' or 'truncate'"):
         TextToTextGenerator(model, task.text, overflow="whatever")
 
@@ -193,7 +193,7 @@ def test_an_answer_has_at_most_as_many_tokens_as_asked_for(trained):
 
 def test_a_vocabulary_larger_than_the_model_is_refused_and_spare_rows_are_never_written():
     task, _ = build()
-    with pytest.raises(BadInput, match="do not belong together"):
+    with pytest.raises(BadInput, match="use the tokenizer that the model"):
         TextToTextGenerator(T5(Config(vocab=9, **SMALL)), task.text)
     spare = T5(Config(vocab=task.text.size + 50, **SMALL))
     with torch.no_grad():

@@ -187,7 +187,7 @@ def test_a_line_that_is_too_long_is_cut_at_its_sentences_and_said_so(translator,
         (written,) = translator([" ".join(sentences)], beam_size=2)
     assert written == " ".join(w for w in translator(sentences, beam_size=2) if w)
     assert "line 1" in caplog.text
-    assert "cut into 30" in caplog.text
+    assert "split into 30 parts" in caplog.text
 
 
 def test_line_numbers_go_on_from_window_to_window(translator, caplog):

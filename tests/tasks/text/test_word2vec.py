@@ -133,7 +133,7 @@ def test_every_known_word_is_found_also_one_that_a_line_would_be_cut_at():
 
 
 def test_what_is_not_a_known_word_is_one_clear_line(toy):
-    with pytest.raises(UnknownName, match=r"'quen' is not among the 5 words of this model; spelled like it: queen"):
+    with pytest.raises(UnknownName, match=r"'quen' is not among the 5 words of this model; similar ones: queen"):
         toy.nearest("quen")
     with pytest.raises(UnknownName, match="none is spelled like it"):
         toy.vectors(["zzzz"])

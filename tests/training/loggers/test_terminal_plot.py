@@ -116,7 +116,8 @@ def in_terminal(monkeypatch, width, height, encoding="utf-8"):
 
     def written():
         terminal.close()
-        listener.join()
+        listener.join(20)
+        assert not listener.is_alive()
         os.close(actual)
         return b"".join(heard).decode()
 

@@ -41,7 +41,7 @@ class AttentionObserver:
         """Called with the weights of an aligner, at every step."""
 
     def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
-        """Called with weights that were computed outside a mechanism; the model goes on with this very tensor.
+        """Called with weights that were computed outside a mechanism; the model uses this very tensor.
 
         `to_bhnm` makes a map B H N M of it, or of its gradient.
         """

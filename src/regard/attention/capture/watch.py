@@ -34,6 +34,7 @@ from regard.attention.capture.torch_modules import TorchFunctionObserver, is_ext
 from regard.attention.observed_weights import ObservedWeights
 from regard.attention.protocol import Mechanism
 from regard.core import html
+from regard.core.cancellation import check_cancelled
 from regard.core.errors import RegardError
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, regrouping_trace
@@ -150,6 +151,7 @@ def observe_attention(
             return AttentionCall(name, module, mixer, args, kwargs, geometries[-1] if geometries else None)
 
         def before(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            check_cancelled()
             if is_watching() and not is_recomputing():
                 observer.before_attention(call(module, args, kwargs))
 

@@ -70,7 +70,14 @@ class RealFormerAttention(Mechanism):
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         scores = upcast(q[:, :, rows] @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT) * scale
         below = layer_state.previous("scores")
-        return scores if below is None else scores + below[:, :, rows]
+        if below is None:
+            return scores
+        if below[:, :, rows].shape != scores.shape:
+            raise Unsupported(
+                f"realformer adds the scores of the layer below, of shape {tuple(below.shape)}, to its own, of shape "
+                f"{tuple(scores.shape)}; use it where layers have the same heads, queries and keys"
+            )
+        return scores + below[:, :, rows]
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, scale={self.scale or '1/√D'}"

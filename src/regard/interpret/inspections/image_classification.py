@@ -9,7 +9,7 @@ from regard.interpret.image_attribution import run_with_attribution
 from regard.interpret.inspections.image import ImageInspection
 from regard.interpret.inspections.rollout import require_gradients
 from regard.see.pixel_attribution import PixelAttribution
-from regard.tasks.image.image_classifier import ImageClassifier
+from regard.tasks.image.image_classification import ImageClassifier
 
 TOP_LABELS = 10  # labels that are shown
 

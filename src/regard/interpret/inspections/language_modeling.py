@@ -13,10 +13,11 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
+from regard.decoding.generation_config import ContinuationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.rollout import LayerPaths
-from regard.tasks.text.text_generator import ContinuationConfig, TextGenerator
+from regard.tasks.text.language_modeling import TextGenerator
 
 MAX_TOKENS = 4096  # tokens that are written to be looked at
 TOP_TOKENS = 5  # words that are told of what may come next
@@ -59,7 +60,7 @@ class LanguageModelInspection(Inspection):
             raise BadInput("there is no text to read; give at least a character")
         writer._check(0, whole, ContinuationConfig(max_new_tokens=1))
         self.axes = {"text": text_axes.text_axis("text", text, whole, positions, line)}
-        answer = self._run(torch.tensor([whole], device=writer._device()))
+        answer = self._run(torch.tensor([whole], device=next(writer.model.parameters()).device))
         likely = answer[0, :, : text.size].float().softmax(-1)
         best = likely[-1].topk(min(TOP_TOKENS, text.size))
         self.chosen = [*whole[1:], int(best.indices[0])]

@@ -53,7 +53,7 @@ class Jobs:
         def run(rows: list[Any]) -> Any:
             tokens, seeds = [row for row, _ in rows], [seed for _, seed in rows]
             heard = on_piece is not None
-            return _steps(predictor.streams(tokens, numbers=seeds, heard=heard, **asdict_shallow(shared)))
+            return _steps(predictor.streams(tokens, numbers=seeds, with_text=heard, **asdict_shallow(shared)))
 
         tokens = len(ids) * options.max_new_tokens * options.num_candidates + sum(map(len, ids))
         return await self.pool.batcher(name).ask(

@@ -52,7 +52,7 @@ class Config:
     beam_size: int = 8  # in reports; evaluations during training are greedy
 
     def quick(self) -> Config:
-        """Return the options of a quick run."""
+        """Return the settings of a quick run."""
         return replace(self, beam_size=2)
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> CTCSpeechRecognition:

@@ -1,9 +1,9 @@
-"""Listening with a model that draws its choices: when to write a word down, or which frame to look at.
+"""Speech recognition with a stochastic model: it samples when to emit a word, or which frame to attend to.
 
-    objective    listening's, and what the choices learn from it (tasks.reinforce)
+    objective    that of speech recognition, plus a policy-gradient loss of the choices (tasks.reinforce)
     metric, decoding, predict      as tasks.audio.speech_recognition
 
-For the online model (models.online), which writes while it hears, and for a listener with hard attention.
+For the online model (models.online_alignment), which emits words while it listens, and for hard attention.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from regard.tasks.reinforce import ReinforceConfigMixin, ReinforceMixin
 
 
 class ReinforcedSpeechRecognition(ReinforceMixin, SpeechRecognition):
-    """What the training loop trains; measured, saved and used as any listener."""
+    """Train a stochastic speech recognizer; evaluation and prediction are those of `SpeechRecognition`."""
 
 
 @dataclass(frozen=True)
 class Config(ReinforceConfigMixin, speech_recognition.Config):
-    """Listening, and how its choices are taught."""
+    """Settings of speech recognition and of the policy gradient."""
 
     makes = ReinforcedSpeechRecognition

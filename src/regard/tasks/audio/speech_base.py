@@ -52,13 +52,11 @@ class SpeechRecognitionTask(TextTask[Any]):
         self.config = config
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the sizes of the data: features of a frame and vocabulary."""
         own = {"vocab": self.text.size, "input_dim": self.data.features}
         own |= {role: getattr(self.text, role) for role in ("pad", "bos", "eos") if hasattr(config, role)}
         return replace(config, **own)
 
     def count(self, batch: SpeechBatch) -> int:
-        """Return the number of labels, the end of each recording counted as one."""
         return count_targets(batch)
 
     def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
@@ -70,12 +68,10 @@ class SpeechRecognitionTask(TextTask[Any]):
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         preprocess = self.data.preprocess
         return {"name": self.name, "preprocess": None if preprocess is None else to_dict(preprocess)}
 
     def card(self) -> str:
-        """Return one line on the data."""
         text = self.text
         return f"{self.data.corpus}, {len(self.dataset('train')):,} recordings, vocabulary {text.size:,} {text.kind}"
 

@@ -37,8 +37,8 @@ from regard.tasks.audio.speech_base import (
     evaluation_recordings,
     is_silent,
 )
-from regard.tasks.base import load_tokenizer
-from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
+from regard.tasks.base import call_with_state, load_tokenizer
+from regard.tasks.text.translation import label_smoothed_cross_entropy, model_inputs, shift_targets
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class Config:
     beam_size: int = 4  # in reports; evaluations during training are greedy
 
     def quick(self) -> Config:
-        """Return the options of a quick run."""
+        """Return the settings of a quick run."""
         return replace(self, beam_size=2)
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> SpeechRecognition:
@@ -80,21 +80,18 @@ class SpeechRecognition(SpeechRecognitionTask):
         self, model: nn.Module, batch: SpeechBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the label-smoothed loss summed over words and ends."""
-        total = self.objective(self._said(model, batch), shift_targets(batch), self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, *model_inputs(batch))
+        total = self.objective(logits, shift_targets(batch), self.config.label_smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
         """Return -log p of all targets together; none is too long for a decoder."""
-        total = label_smoothed_cross_entropy(self._said(model, batch), shift_targets(batch), 0.0)
+        total = label_smoothed_cross_entropy(model(*model_inputs(batch)), shift_targets(batch), 0.0)
         return total, torch.zeros(1, dtype=torch.bool)
 
     def transcribe(self, model: nn.Module, batch: SpeechBatch, beam_size: int) -> list[list[int]]:
         found = search_recordings(model, batch.frames, batch.frame_lengths, beam_size, self.text)
         return [list(one.tokens) for one in found]
-
-    def _said(self, model: nn.Module, batch: SpeechBatch) -> Tensor:
-        logits: Tensor = model(batch.frames, batch.target[:, :-1], batch.frame_lengths, batch.target_lengths - 1)
-        return logits
 
 
 # -- the predictor -----------------------------------------------------------------------------------------------------

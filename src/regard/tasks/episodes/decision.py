@@ -32,7 +32,7 @@ from regard.data.episodes.pendulum_episodes import SKILLS, EpisodeBatch, Episode
 from regard.metrics.base import Metric, loss_metric
 from regard.modalities.episode import Episode
 from regard.modalities.number import Number
-from regard.tasks.base import SplitTask
+from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
 EVAL_BATCH_SIZE = 512  # windows in one batch of an evaluation
@@ -48,7 +48,7 @@ class Config:
     episodes: int = 50  # episodes of an evaluation
 
     def quick(self) -> Config:
-        """Return the options of a quick run."""
+        """Return the settings of a quick run."""
         return replace(self, episodes=3)
 
     def build(self, data: PendulumEpisodes, seed: int = 0, folder: Path | None = None) -> ReturnConditionedControl:
@@ -77,7 +77,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the sizes of the data: states, actions, length of an episode."""
         levels = self.data.torque_levels
         kind = "discrete" if levels else config.action_type if config.action_type != "discrete" else "tanh"
         actions = levels or pendulum.ACTION_SIZE
@@ -90,23 +89,22 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         )
 
     def count(self, batch: EpisodeBatch) -> int:
-        """Return the number of actions."""
         return batch.returns.numel()
 
     def loss(
         self, model: nn.Module, batch: EpisodeBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the loss summed over the actions of the batch, and its parts, also those of weight 0."""
-        said = model(*model_inputs(batch, self.config.condition_on_return))
+        said, pass_state = call_with_state(model, *model_inputs(batch, self.config.condition_on_return))
         actions = self.objective(said.actions, batch.actions)
         states = _squared_error(said.states[:, :-1], batch.states[:, 1:])
         returns = F.mse_loss(said.returns[:, :-1].float(), scale_returns(batch.returns[:, 1:]), reduction="sum")
         total = actions + self.config.states * states + self.config.returns * returns
         parts = {"loss": total, "actions": actions, "states": states, "returns": returns}
-        return total, {name: x.detach() for name, x in parts.items()}
+        parts = {name: x.detach() for name, x in parts.items()}
+        return self.with_layer_losses(total, batch, pass_state), parts
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         data, condition_on_return = self.data, self.config.condition_on_return
         return {
             "name": self.name,
@@ -116,7 +114,6 @@ class ReturnConditionedControl(SplitTask[EpisodeSplit]):
         }
 
     def card(self) -> str:
-        """Return one line on the data."""
         returns, d = self.dataset("train").returns[:, 0], self.data
         actions = f"{d.torque_levels} torques" if d.torque_levels else "any torque"
         return (

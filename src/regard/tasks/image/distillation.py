@@ -1,17 +1,17 @@
-"""Distillation: a student of images learns from the labels, and from what a teacher says of the same pictures.
+"""Distillation: an image classifier (the student) learns from labels and from the outputs of another (the teacher).
 
-    hard    (1 - α) CE(z, y)  +  α CE(z', argmax_k t_k)                                 the teacher's choice is a label
-    soft    (1 - α) CE(z, y)  +  α τ² KL(softmax(t / τ) ‖ softmax(z' / τ))              all that it thinks likely
+    hard    (1 - α) CE(z, y)  +  α CE(z', argmax_k t_k)                         the teacher's prediction is a label
+    soft    (1 - α) CE(z, y)  +  α τ² KL(softmax(t / τ) ‖ softmax(z' / τ))      the teacher's distribution is the target
 
     z       the student's logits at its class token, z' those at its distillation token (models.deit); a student with
             one head has z' = z
-    t       the teacher's logits for the very pixels that the student sees: augmented, mixed, then given the mean and
-            spread, and the size, that the teacher knows
+    t       the teacher's logits for the same augmented and mixed images, with the size, mean and standard deviation of
+            the teacher's own preprocessing
     metric, decoding, predict       those of image classification (tasks.image.image_classification)
 
-The teacher is any saved model of images: a run's folder, one that regard.save wrote, or one of timm's or transformers'
-(weights.theirs) that has the labels of the data. It stays as it is, and stands in no checkpoint; its weights are part
-of the fingerprint, so that a run is never resumed under another teacher. Whoever measures a student needs none.
+The teacher is any saved image classifier with the labels of the data: the folder of a run, one that regard.save wrote,
+or one of timm's or transformers' (weights.checkpoint_formats). It is not trained and not in checkpoints; its weights
+are part of the fingerprint, so that a run is not resumed with another teacher. Evaluation needs no teacher.
 
 Touvron et al.: Training data-efficient image transformers & distillation through attention. ICML 2021. arXiv:2012.12877
 (hard with α = 0.5; soft with α = 0.1, τ = 3); Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural Network.
@@ -33,88 +33,84 @@ from torch import nn
 
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput, RegardError
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor, pair
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch
 from regard.modalities.image import Preprocess
 from regard.models import build
+from regard.tasks.base import call_with_state
 from regard.tasks.image import image_classification
 from regard.tasks.image.image_classification import ImageClassification, preview_labels
 from regard.weights.checkpoint_formats import load_image_model
 from regard.weights.folder import model_folder
 
-UNTRAINED = "untrained"  # a teacher with random weights, for quick trials: everything runs, nothing is learned
+UNTRAINED = "untrained"  # a teacher with random weights, for quick runs
 
 
 @dataclass(frozen=True)
 class Config(image_classification.Config):
-    """How a student is trained: as any classifier of images, and by its teacher."""
+    """Settings of training."""
 
-    teacher: str = ""  # the folder of a run or of a saved model of images
+    teacher: str = ""  # the folder of a run or of a saved image classifier
     kind: Literal["hard", "soft"] = "hard"
-    alpha: float = field(0.5, low=0, high=1)  # α: how much of the loss is the teacher's
+    alpha: float = field(0.5, low=0, high=1)  # α: weight of the teacher's term
     temperature: float = field(3.0, above=0)  # τ, of the soft kind
 
     def quick(self) -> Config:
-        """With a teacher that nobody has to train first."""
+        """Return the settings of a quick run, with an untrained teacher."""
         return replace(self, teacher=UNTRAINED)
 
     def build(self, data: ImageDataset, seed: int = 0, folder: Path | None = None) -> Distillation:
-        """The task on these data."""
+        """Return the task on these data."""
         return Distillation(self, data, seed)
 
 
 class Distillation(ImageClassification):
-    """What the training loop trains: image classification with a second opinion."""
+    """Train and evaluate a student."""
 
     config: Config
     name = "distillation"
 
-    def __init__(self, config: Config, data: ImageDataset, seed: int = 0) -> None:
-        super().__init__(config, data, seed)
-        if not 0 <= config.alpha <= 1 or config.temperature <= 0:
-            raise RegardError(f"task.alpha={config.alpha} lies between 0 and 1, task.temperature above 0")
-
     @cached_property
     def teacher(self) -> Teacher:
-        """Who teaches; asked for when training begins, so that a student can be measured where the teacher is gone."""
+        """The teacher, loaded when training begins: evaluation works without its folder."""
         return Teacher(self.config.teacher, self.data, self.labels)
 
     def loss(
         self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Both terms, summed over the images; "labels" and "teacher" are the two before they are weighed."""
+        """Return both terms summed over the images; the parts "labels" and "teacher" are without their weights."""
         values, targets = self.prepared(batch, step, rng)
-        said = self.teacher(values)
-        one, other = student_logits(model, values)
+        teacher = self.teacher(values)
+        (one, other), pass_state = student_logits(model, values)
         labels = self.objective(one, targets, reduction="sum", label_smoothing=self.config.label_smoothing)
-        taught = DISTILLATION_LOSSES[self.config.kind](other, said, self.config.temperature)
-        total = (1 - self.config.alpha) * labels + self.config.alpha * taught
-        parts = {"loss": total, "labels": labels, "teacher": taught}
-        return total, {name: part.detach() for name, part in parts.items()}
+        distilled = DISTILLATION_LOSSES[self.config.kind](other, teacher, self.config.temperature)
+        total = (1 - self.config.alpha) * labels + self.config.alpha * distilled
+        parts = {"loss": total, "labels": labels, "teacher": distilled}
+        return self.with_layer_losses(total, batch, pass_state), {name: part.detach() for name, part in parts.items()}
 
     def fingerprint(self) -> str:
-        """A few letters that change when the training data or the teacher do."""
         return f"{super().fingerprint()}-{self.teacher.fingerprint}"
 
     def card(self) -> str:
-        """One line on the data and the teacher, for the run's first line."""
-        return f"{super().card()}; taught by {self.teacher.name} ({self.config.kind})"
+        return f"{super().card()}; teacher {self.teacher.name} ({self.config.kind})"
 
 
 class Teacher:
-    """A saved model of images that is asked about a student's pictures, and never changes."""
+    """A saved image classifier, called on the preprocessed images of a student."""
 
     def __init__(self, name: str, data: ImageDataset, labels: list[str]) -> None:
         self.name = name
         self.model, task = _untrained_teacher(data, labels) if name == UNTRAINED else _load_teacher(name)
         if task["labels"] != labels:
             raise BadInput(
-                f"the teacher {name} knows {preview_labels(task['labels'])}; the data have {preview_labels(labels)}"
+                f"the teacher {name} has the labels {preview_labels(task['labels'])}; "
+                f"the data have {preview_labels(labels)}"
             )
         shown = from_dict(Preprocess, task["preprocess"])
         if shown.channels != len(data.mean):
-            raise BadInput(f"the teacher {name} reads {shown.channels} channels, the data have {len(data.mean)}")
+            raise BadInput(f"the teacher {name} needs {shown.channels} channels, but the data have {len(data.mean)}")
         self.size = shown.size
         own, theirs = (torch.tensor([m, s]) for m, s in ((data.mean, data.std), (shown.mean, shown.std)))
         self.factor, self.shift = own[1] / theirs[1], (own[0] - theirs[0]) / theirs[1]
@@ -126,7 +122,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, values: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Its logits for images that were made ready for the student."""
+        """Return the logits for images that were preprocessed for the student."""
         if self.factor.device != values.device:
             self.model.to(values.device)
             self.factor, self.shift = self.factor.to(values.device), self.shift.to(values.device)
@@ -139,24 +135,24 @@ class Teacher:
 
 def student_logits(
     model: nn.Module, values: Float[Tensor, "B C Y X"]
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]]:
-    """What a student answers for the labels, and for the teacher: one thing, where it has one head."""
-    both: Any = getattr(model, "logits_per_head", None)
-    one, other = (model(values),) * 2 if both is None else both(values)
-    return one.float(), other.float()
+) -> tuple[tuple[Float[Tensor, "B K"], Float[Tensor, "B K"]], PassState]:
+    """Return the logits for the labels and those for the teacher, equal if the student has one head; the pass state."""
+    found, pass_state = call_with_state(getattr(model, "logits_per_head", model), values)
+    one, other = found if isinstance(found, tuple) else (found, found)
+    return (one.float(), other.float()), pass_state
 
 
 def hard_distillation_loss(
     logits: Float[Tensor, "B K"], teacher: Float[Tensor, "B K"], temperature: float
 ) -> Float[Tensor, ""]:
-    """Cross-entropy with the teacher's choice; not smoothed."""
+    """Return the cross-entropy with the teacher's prediction, without label smoothing."""
     return F.cross_entropy(logits, teacher.argmax(-1), reduction="sum")
 
 
 def soft_distillation_loss(
     logits: Float[Tensor, "B K"], teacher: Float[Tensor, "B K"], temperature: float
 ) -> Float[Tensor, ""]:
-    """How far the student's distribution is from the teacher's; τ² keeps the gradient's size whatever τ is."""
+    """Return the KL divergence from the teacher's distribution; τ² makes the size of the gradient independent of τ."""
     mine, wanted = (F.log_softmax(x / temperature, -1) for x in (logits, teacher))
     return temperature**2 * F.kl_div(mine, wanted, log_target=True, reduction="sum")
 
@@ -169,20 +165,24 @@ DISTILLATION_LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 
 def _load_teacher(name: str) -> tuple[nn.Module, dict[str, Any]]:
     if not name:
-        raise BadInput("distillation needs a teacher: task.teacher=FOLDER, a run or a saved model of images")
+        raise BadInput(
+            "distillation needs a teacher: set task.teacher to the folder of a run or a saved image classifier"
+        )
     asked = Path(name).expanduser()
     if not asked.is_dir():
-        raise BadInput(f"task.teacher={name}: there is no such folder; give a run, or a saved model of ours, timm's or "
-                       "transformers'")  # fmt: skip
+        raise BadInput(
+            f"task.teacher={name}: there is no such folder; give that of a run or of a saved model (ours, timm's or "
+            "transformers')"
+        )
     try:
         found = load_image_model(model_folder(asked))
     except RegardError as error:
         raise BadInput(f"task.teacher={name}: {error}") from None
     if (found.task or {}).get("name") != "image_classification":
-        raise BadInput(f"task.teacher={name}: that is no model that was saved for images")
+        raise BadInput(f"task.teacher={name}: this is not a saved image classifier")
     assert found.task is not None
     if not found.task["labels"]:
-        raise BadInput(f"task.teacher={name}: that model has no classes, so it can teach none")
+        raise BadInput(f"task.teacher={name}: this model has no classes; give a classifier")
     return found.model, found.task
 
 

@@ -1,15 +1,15 @@
-"""Image classification: what is in a picture.
+"""Image classification: which class an image belongs to.
 
     objective    cross-entropy of the label, summed over the images; labels smoothed and mixed as the images are
     metric       accuracy, top5: the right label is among the five likeliest; loss (nats per image)
     decoding     none
-    predict      `ImageClassifier`: images in, labels with their probabilities out (tasks.image.image_classifier)
+    predict      `ImageClassifier`: images in, labels with their probabilities out
 
-On its way to the model a batch of bytes is augmented (data.augment), turned into numbers of mean 0 and spread 1, and
-mixed in pairs; all of it on the batch's device, and all that is random in it drawn from the run's own generator.
+A batch of bytes is augmented (data.augment), normalised to mean 0 and standard deviation 1, and mixed in pairs, all on
+its device, with random numbers from the run's own generator.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words. ICLR 2021. arXiv:2010.11929; Touvron et al.: DeiT. ICML 2021.
-arXiv:2012.12877 (how it is trained on little data)
+arXiv:2012.12877 (training on little data)
 """
 
 from __future__ import annotations
@@ -17,53 +17,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 from torch import nn
 
+from regard.attention.capture.watch import watch
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field, from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor, pair
 from regard.core.spec import build_part
-from regard.data.augment import AUGMENTATIONS
-from regard.data.augment.batch_mixing import MixMethod, mix_batch
-from regard.data.augment.cutmix import CutMix
-from regard.data.augment.mixup import Mixup
-from regard.data.augment.random_crop import RandomCrop
-from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
-from regard.data.images.image_shards import ImageBatch, ImageShards
+from regard.core.trace import Trace
+from regard.core.validation import validate
 from regard.metrics.base import ACCURACY, fraction, loss_metric
-from regard.modalities.image import Preprocess, normalize
-from regard.tasks.base import SplitTask
+from regard.modalities.classes import Classes
+from regard.modalities.image import Image, Preprocess, normalize
+from regard.tasks.base import SplitTask, call_with_state
+from regard.tasks.predictor import Predictor
 
-EVAL_BATCH_SIZE = 500  # images that go through a model at a time where nothing is trained
+if TYPE_CHECKING:  # a classifier starts without the modules of training
+    from regard.data.augment.batch_mixing import MixMethod
+    from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
+    from regard.data.images.image_shards import ImageBatch, ImageShards
+
+EVAL_BATCH_SIZE = 500  # images of a batch of `evaluate`
+BATCH_PIXELS = 2**22  # pixels of a batch of the classifier
 
 
 @dataclass(frozen=True)
 class Config:
-    """How a classifier of images is trained."""
+    """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
     augment: tuple[str, ...] = ()  # specs in order (data.augment): "random_crop(padding=4)", "flip", "randaugment"
     mixup: float = field(0.0, low=0, high=100)  # alpha; 0: none
-    cutmix: float = field(0.0, low=0, high=100)  # alpha; 0: none. With both a coin decides for each image
-    mix_until: int = field(0, low=0)  # the update after which images are mixed no longer; 0: always
+    cutmix: float = field(0.0, low=0, high=100)  # alpha; 0: none. With both, each image gets one at random
+    mix_until: int = field(0, low=0)  # updates with mixing; 0: all
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageClassification:
-        """The task on these data: an ImageDataset, or Pictures."""
+        """Return the task on these data: an ImageDataset or ImageShards."""
         return ImageClassification(self, data, seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> ModelImageDataset:
-        """The images of a name to measure a saved model on, whose config.json this is."""
+        """Return the images of a name to evaluate a saved model on, given its config.json."""
         return evaluation_images(corpus, saved, changes)
 
 
 class ImageClassification(SplitTask[Any]):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate an image classifier."""
 
     metrics = (ACCURACY, fraction("top5", "top-5 accuracy"), loss_metric("nats per image"))
     split_size = "images"
@@ -74,69 +79,70 @@ class ImageClassification(SplitTask[Any]):
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)
-        if not 0 <= config.label_smoothing < 1:
-            raise BadInput(f"task.label_smoothing={config.label_smoothing}: a share, from 0 to less than 1")
+        from regard.data.augment import AUGMENTATIONS
+        from regard.data.augment.cutmix import CutMix
+        from regard.data.augment.mixup import Mixup
+        from regard.data.augment.random_crop import RandomCrop
+
+        validate(config)
         self.config, self.labels = config, data.labels()
         self.augments = [build_part(AUGMENTATIONS, spec, "augmentation") for spec in config.augment]
         for part in self.augments:
             if isinstance(part, RandomCrop):
                 part.fits(*pair(data.pixels))
-        self.blends: list[MixMethod] = [Mixup(config.mixup)] if config.mixup else []
-        self.blends += [CutMix(config.cutmix)] if config.cutmix else []
+        self.mixing: list[MixMethod] = [Mixup(config.mixup)] if config.mixup else []
+        self.mixing += [CutMix(config.cutmix)] if config.cutmix else []
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: classes, channels, and the size of an image."""
         return replace(config, num_classes=len(self.labels), channels=len(self.data.mean), image_size=self.data.pixels)
 
     def count(self, batch: ImageBatch) -> int:
-        """The number of images."""
         return len(batch.labels)
 
     def loss(
         self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy summed over the images."""
         values, targets = self.prepared(batch, step, rng)
-        total = self.objective(
-            model(values).float(), targets, reduction="sum", label_smoothing=self.config.label_smoothing
-        )
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, values)
+        smoothing = self.config.label_smoothing
+        total = self.objective(logits.float(), targets, reduction="sum", label_smoothing=smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def prepared(
         self, batch: ImageBatch, step: int | Tensor = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, "B C Y X"], Float[Tensor, "B K"]]:
-        """Return a batch as it is trained on: augmented, normalised, mixed; and the share of each label in each image.
+        """Return a batch augmented, normalised and mixed, and the share of each label in each image.
 
         `rng` is a generator on the batch's device.
         """
+        from regard.data.augment.batch_mixing import mix_batch
+
         pixels, labels = batch.pixels, batch.labels
         generator = torch.Generator(pixels.device) if rng is None else rng
         for augment in self.augments:
             pixels = augment(pixels, generator)
         targets = (labels[:, None] == torch.arange(len(self.labels), device=pixels.device)).float()
         mixes = step < self.config.mix_until if self.config.mix_until else True
-        return mix_batch(self.normalised(pixels), targets, self.blends, generator, mixes)
+        return mix_batch(self.normalised(pixels), targets, self.mixing, generator, mixes)
 
     def normalised(self, pixels: UInt8[Tensor, "B C Y X"]) -> Float[Tensor, "B C Y X"]:
-        """Bytes as numbers of about mean 0 and spread 1 a channel."""
+        """Return bytes as numbers with about mean 0 and standard deviation 1 in each channel."""
         return normalize(pixels, self.data.mean, self.data.std)
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         data = self.data
         shown = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
         return {"name": "image_classification", "labels": self.labels, "preprocess": to_dict(shown)}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train, side = self.dataset("train"), self.data.pixels
         skipped = f" ({len(train.skipped):,} left out)" if train.skipped else ""
         return f"{self.data.path}, {len(train):,} images of {side} x {side}{skipped}, {len(self.labels)} labels"
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per image), accuracy, top5, images."""
+        """Return the metrics of a model on a split: loss (nats per image), accuracy, top5, images."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=device)
@@ -151,28 +157,73 @@ class ImageClassification(SplitTask[Any]):
 
 
 def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelImageDataset:
-    """The images of a name as a saved model is shown them; they must have its labels and its channels."""
+    """Return the images of a name, preprocessed for a saved model, whose labels and channels they must have."""
+    from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
+
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
-        raise BadInput(f"a model of images is measured on images as they are; it has no {min(other)}")
+        raise BadInput(f"image models are evaluated on images as they are and take no {min(other)}; leave it out")
     shown = from_dict(Preprocess, task["preprocess"])
     if (sides := shown.size)[0] != sides[1]:
-        raise BadInput(f"this model reads images of {sides[0]} x {sides[1]} pixels; it is measured on square ones only")
+        raise BadInput(f"only models of square images can be evaluated; this one reads {sides[0]} x {sides[1]} pixels")
     data = ImageDataset(corpus, image_size=sides[0], **changes)
     if sorted(data.labels()) != sorted(task["labels"]):
         numbers = all(label.isdigit() for label in task["labels"])
-        hint = "; it knows no names: set `labels` of what regard.load gives, and regard.save it" if numbers else ""
+        hint = "; its labels are numbers: set `labels` of the loaded model and save it" if numbers else ""
         raise BadInput(
             f"{corpus} has the labels {preview_labels(data.labels())}; "
-            f"this model knows {preview_labels(task['labels'])}{hint}"
+            f"this model has {preview_labels(task['labels'])}{hint}"
         )
     if len(data.mean) != shown.channels:
-        raise BadInput(f"{corpus} has {len(data.mean)} channels, this model reads {shown.channels}")
+        raise BadInput(f"{corpus} has {len(data.mean)} channels, but this model needs {shown.channels}")
     how: dict[str, Any] = {f"model_{name}": getattr(shown, name) for name in ("mean", "std", "crop", "resample")}
     return ModelImageDataset(corpus, image_size=sides[0], **changes, class_names=tuple(task["labels"]), **how)
 
 
 def preview_labels(labels: Sequence[str]) -> str:
-    """The first few labels, and how many more there are."""
+    """Return the first three labels and the number of the others."""
     more = f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
     return ", ".join(labels[:3]) + more
+
+
+# -- the predictor -----------------------------------------------------------------------------------------------------
+
+
+class ImageClassifier(Predictor):
+    """Images in, labels with their probabilities out.
+
+        classify = ImageClassifier(model, ["cat", "dog"], Preprocess(224))
+        classify("cat.jpg")                        Classes("cat", 0.98, {"cat": 0.98, "dog": 0.02})
+        classify(["cat.jpg", picture, pixels])     a list: paths, bytes of files, PIL images, arrays, tensors
+        classify.preprocess.view("cat.jpg")        the image as the model sees it
+
+    Other images of a batch do not change an output. An image that cannot be read is an error that names it.
+    """
+
+    inputs = {"image": Image}  # noqa: RUF012
+    outputs = Classes
+
+    def __init__(self, model: nn.Module, labels: Sequence[str], preprocess: Preprocess | Mapping[str, Any]) -> None:
+        if isinstance(preprocess, Mapping):
+            preprocess = from_dict(Preprocess, preprocess)
+        classes = getattr(getattr(model, "config", None), "num_classes", None)
+        if classes is not None and len(labels) != classes:
+            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
+
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        found: list[Classes] = []
+        height, width = self.preprocess.size
+        size, weight = max(1, BATCH_PIXELS // (height * width)), next(self.model.parameters())
+        for begin in range(0, len(batch), size):
+            check_cancelled()
+            with torch.no_grad():
+                logits = self.model(self.preprocess.batch(batch[begin : begin + size], weight))
+            found += [Classes.rank(self.labels, row) for row in logits.float().softmax(-1).tolist()]
+        return found
+
+    def attention(self, image: Any) -> list[Trace]:
+        """Return the attention maps of all layers for one image."""
+        with torch.no_grad(), watch(self.model) as seen:
+            self.model(self.preprocess(image, next(self.model.parameters())))
+        return seen.traces()

@@ -34,8 +34,8 @@ from regard.data.strokes.handwriting import HandwritingLines, HandwritingSplit, 
 from regard.metrics.base import loss_metric
 from regard.modalities.strokes import Strokes
 from regard.modalities.text import Text
-from regard.models.handwriting import HandwritingState, shift_right
-from regard.tasks.base import SplitTask
+from regard.models.handwriting import GaussianMixture, HandwritingState, shift_right
+from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
 EVAL_BATCH_SIZE = 64  # lines in one batch of an evaluation
@@ -71,27 +71,25 @@ class Handwriting(SplitTask[HandwritingSplit]):
         self.config = config
 
     def fit(self, config: Any) -> Any:
-        """Return a model's Config with the vocabulary of the data: the letters and the end."""
         return replace(config, vocab=len(self.data.letters) + 1 if self.data.letters else 0)
 
     def count(self, batch: StrokeBatch) -> int:
-        """Return the number of points."""
         return int(batch.lengths.sum())
 
     def loss(
         self, model: nn.Module, batch: StrokeBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the loss summed over the points of the batch, without padding, and its parts."""
-        place, pen = (part.sum() for part in point_losses(model, batch))
+        mixture, pass_state = call_with_state(model, *model_inputs(batch))
+        place, pen = (part.sum() for part in point_losses(mixture, batch))
         total = place + pen
-        return total, {name: x.detach() for name, x in {"loss": total, "offset_loss": place, "pen_loss": pen}.items()}
+        parts = {"loss": total.detach(), "offset_loss": place.detach(), "pen_loss": pen.detach()}
+        return self.with_layer_losses(total, batch, pass_state), parts
 
     def describe(self) -> dict[str, Any]:
-        """Return the task as plain values, saved with the model."""
         return {"name": self.name, "letters": self.data.letters, "unit": self.data.unit}
 
     def card(self) -> str:
-        """Return one line on the data."""
         d, train = self.data, self.dataset("train")
         said = f"of {len(train.by_writer)} writers" if d.letters else "without a text"
         return (
@@ -109,7 +107,9 @@ class Handwriting(SplitTask[HandwritingSplit]):
         points = lines = 0
         for batch in self.dataset(split).eval_batches(EVAL_BATCH_SIZE):
             points, lines = points + self.count(batch), lines + len(batch.lengths)
-            totals += torch.stack([part.sum(dtype=torch.float64) for part in point_losses(model, batch.to(device))])
+            batch = batch.to(device)
+            losses = point_losses(model(*model_inputs(batch)), batch)
+            totals += torch.stack([part.sum(dtype=torch.float64) for part in losses])
         place, pen = (float(x) for x in totals)
         each = {"loss": (place + pen) / points, "offset_loss": place / points, "pen_loss": pen / points}
         return each | {"loss_per_line": (place + pen) / lines, "points": points, "lines": lines}
@@ -122,18 +122,23 @@ class Handwriting(SplitTask[HandwritingSplit]):
         result, rows = self.evaluate(model, split), []
         device = next(model.parameters()).device
         for batch in self.dataset(split).eval_batches(EVAL_BATCH_SIZE):
-            place, pen = point_losses(model, batch.to(device))
+            batch = batch.to(device)
+            place, pen = point_losses(model(*model_inputs(batch)), batch)
             for i, each in enumerate((place + pen).sum(1).tolist()):
                 said = "".join(self.data.letters[n] for n in batch.text[i, : batch.text_lengths[i] - 1].tolist())
                 rows.append({"text": said, "points": int(batch.lengths[i]), "nats": each})
         return result | {"split": self.data.split(split), "per_line": rows}
 
 
-def point_losses(model: nn.Module, batch: StrokeBatch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+def model_inputs(batch: StrokeBatch) -> tuple[Tensor, ...]:
+    """Return the arguments of the model: the points, shifted right, and the text if there is one."""
+    return shift_right(batch.points), *((batch.text, batch.text_lengths) if batch.text.shape[1] else ())
+
+
+def point_losses(mixture: GaussianMixture, batch: StrokeBatch) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """Return the loss of every point in nats: of its offset, and of the pen's state; 0 in the padding."""
-    said = model(shift_right(batch.points), *((batch.text, batch.text_lengths) if batch.text.shape[1] else ()))
     real = torch.arange(batch.points.shape[1], device=batch.points.device) < batch.lengths[:, None]
-    parts = -said.log_prob(batch.points[..., :2]), -said.pen_log_prob(batch.points[..., 2])
+    parts = -mixture.log_prob(batch.points[..., :2]), -mixture.pen_log_prob(batch.points[..., 2])
     return parts[0].masked_fill(~real, 0.0), parts[1].masked_fill(~real, 0.0)
 
 

@@ -1,13 +1,13 @@
-"""Arithmetic: two numbers in, their sum out, digit by digit; learned from short numbers, tried on long ones.
+"""Arithmetic: two numbers in, their sum out, digit by digit; trained on short numbers, tested on long ones.
 
     input        Text: "1011+110"
-    output       Text: "10001", which the model wrote and nobody checked
+    output       Text: "10001", as the model predicts it
     loss         cross-entropy of the digits of the sum, lowest first, and of its end
-    metrics      exact match: the share of sums with no wrong digit, written greedily; accuracy of digits
-    decoding     greedy (decoding.beam_search): every model that writes one token after another can be trained on it
+    metrics      exact match: the share of sums with no wrong digit, by greedy search; accuracy of digits
+    decoding     greedy search (decoding.beam_search); any model that decodes step by step can be trained on it
 
-The curriculum is that of the data (data.arithmetic): how long the numbers are depends on the epoch alone, so a run that
-is taken up again goes on where it was.
+The curriculum is that of the data (data.synthetic.arithmetic): the length of the numbers depends on the epoch only, so
+that a resumed run continues as before.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 from regard.decoding.beam_search import greedy_search
 from regard.metrics.base import EXACT_MATCH, fraction, loss_metric
 from regard.modalities.text import Text
-from regard.tasks.base import SplitTask
+from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
-from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
+from regard.tasks.text.translation import label_smoothed_cross_entropy, model_inputs, shift_targets
 
 
 @dataclass(frozen=True)
 class Config:
-    """How much is measured."""
+    """Settings of evaluation."""
 
     eval_examples: int = EVAL_EXAMPLES  # sums of each length
 
     def quick(self) -> Config:
-        """A few sums."""
+        """Return the settings of a quick run."""
         return replace(self, eval_examples=8)
 
     def build(self, data: Arithmetic, seed: int = 0, folder: Path | None = None) -> Addition:
-        """The task on these data."""
+        """Return the task on these data."""
         return Addition(self, data, seed)
 
 
 class Addition(SplitTask[ArithmeticSplit]):
-    """What the training loop trains: the loss, the sums it is measured on, and how many of them are right."""
+    """Train and evaluate a model that adds numbers."""
 
     metrics = (EXACT_MATCH, fraction("accuracy", "digit accuracy"), loss_metric("nats per digit"))
     name = "arithmetic"
@@ -60,34 +60,30 @@ class Addition(SplitTask[ArithmeticSplit]):
         self.config = config
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary and its special tokens."""
         return replace(config, vocab=self.data.vocab_size, pad=PAD, bos=BOS, eos=EOS)
 
     def count(self, batch: PairBatch) -> int:
-        """The number of digits to be written, and ends."""
         return count_target_tokens(batch)
 
     def loss(
         self, model: nn.Module, batch: PairBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss summed over the digits of all sums."""
-        total = label_smoothed_cross_entropy(_logits(model, batch), shift_targets(batch), 0.0)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, *model_inputs(batch))
+        total = label_smoothed_cross_entropy(logits, shift_targets(batch), 0.0)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name, "base": self.data.base, "layout": self.data.layout}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         d = self.data
         return f"sums in base {d.base}, {d.layout}, of numbers of up to {d.digits} digits; {d.batch_size} a batch"
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per digit), digits (share of right ones, when all
-        before are given); from effort 1 right (share of sums without a wrong digit), all lengths together, and
-        right_<digits> for each length."""
+        """Return the metrics of a model on a split: loss (nats per digit), accuracy (of digits, teacher-forced);
+        from effort 1 exact_match over all lengths, and exact_match_<digits> for each length.
+        """
         device = next(model.parameters()).device
         model.eval()
         loss = torch.zeros((), dtype=torch.float64, device=device)
@@ -96,7 +92,7 @@ class Addition(SplitTask[ArithmeticSplit]):
             for batch in self.dataset(split).eval_batches(length, self.config.eval_examples):
                 tokens += self.count(batch)
                 here = batch.to(device)
-                logits, wanted = _logits(model, here), shift_targets(here)
+                logits, wanted = model(*model_inputs(here)), shift_targets(here)
                 loss += label_smoothed_cross_entropy(logits, wanted, 0.0)
                 good += (logits.argmax(-1) == wanted).sum()
                 if effort:
@@ -109,13 +105,8 @@ class Addition(SplitTask[ArithmeticSplit]):
         return result
 
 
-def _logits(model: nn.Module, batch: PairBatch) -> Tensor:
-    logits: Tensor = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
-    return logits
-
-
 def _count_exact(model: nn.Module, batch: PairBatch) -> int:
-    """How many sums are written without a mistake."""
+    """Return how many sums have no wrong digit."""
     written = greedy_search(
         cast(Decodable, model), batch.source, batch.source_lengths, max_length=batch.target.shape[1]
     )
@@ -138,10 +129,12 @@ class Calculator(Predictor):
         return [Text(self.add(line)) for line in batch]
 
     def add(self, line: str) -> str:
-        """Return the sum that the model writes, without leading zeros; the shorter number is padded with zeros."""
+        """Return the sum as the model predicts it, without leading zeros; the shorter number is padded with zeros."""
         found = re.fullmatch(rf"\s*([0-{self.base - 1}]+)\s*\+\s*([0-{self.base - 1}]+)\s*", line)
         if not found:
-            raise BadInput(f"{str(line)!r} is no sum of two numbers in base {self.base}; write for example 101+11")
+            raise BadInput(
+                f"{str(line)!r} is not a sum of two numbers in base {self.base}; expected for example 101+11"
+            )
         numbers = [number[::-1] for number in found.groups()]
         long = max(map(len, numbers))
         a, b = (torch.tensor([[int(digit) for digit in number.ljust(long, "0")]]) for number in numbers)
@@ -149,6 +142,6 @@ class Calculator(Predictor):
         lengths = torch.full((1,), source.shape[1], device=source.device)
         (written,) = greedy_search(cast(Decodable, self.model), source, lengths, max_length=long + 2)
         digits = [token - FIRST_DIGIT for token in written.tokens[::-1]]
-        # what is no digit (a model that is not trained may write anything) is shown as such
+        # an untrained model may predict tokens that are no digits
         text = "".join(str(digit) if 0 <= digit < self.base else "?" for digit in digits)
         return text.lstrip("0") or "0"

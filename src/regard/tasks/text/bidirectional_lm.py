@@ -1,12 +1,12 @@
-"""Bidirectional language modelling: each word is predicted by those before it, and again by those after it.
+"""Bidirectional language modelling: each word is predicted from those before it, and again from those after it.
 
     input        Text: a sentence
     output       TokenEmbeddings: a vector for each word in its sentence
     loss         cross-entropy over words, summed over both directions (losses.fused_linear_cross_entropy)
     metrics      loss (nats per word, the mean of both directions), perplexity, and both for each direction
 
-A word that is not in the vocabulary is read by its letters like any other, and predicted as "unknown": perplexities
-compare only between models of one vocabulary.
+A word that is not in the vocabulary is read by its characters like any other, and predicted as "unknown": only models
+with the same vocabulary have comparable perplexities.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ Sentence = str | Sequence[str]  # a line, or its words
 
 @dataclass(frozen=True)
 class Config:
-    """How the language models are trained and measured."""
+    """Settings of training and evaluation."""
 
-    chunk_size: int | None = None  # rows of logits that exist at a time; None: what suits the device
-    eval_examples: int | None = None  # sentences read at each look while training; None: the whole validation part
+    chunk_size: int | None = None  # rows of logits computed at a time; None: chosen by device
+    eval_examples: int | None = None  # sentences of each evaluation in training; None: the whole split
 
     def quick(self) -> Config:
-        """A few sentences at each look."""
+        """Return the settings of a quick run."""
         return replace(self, eval_examples=8)
 
     def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> BidirectionalLM:
-        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return BidirectionalLM(self, data, load_tokenizer(folder), seed)
 
 
 class BidirectionalLM(TextTask[CharSentences]):
-    """What the training loop trains."""
+    """Train and evaluate a pair of language models."""
 
     metrics = (loss_metric("nats per word"), PERPLEXITY, fraction("accuracy", "word accuracy"))
     unit = "words"
@@ -70,7 +70,7 @@ class BidirectionalLM(TextTask[CharSentences]):
     def __init__(self, config: Config, data: WordSentences, text: Tokenizer | None = None, seed: int = 0) -> None:
         super().__init__(data, text, seed)
         self.config = config
-        self.spelling = ELMo(self.text.size)  # how a model reads letters; its own Config once it is known
+        self.spelling = ELMo(self.text.size)  # how the model reads characters; replaced by its own Config in `fit`
         self.objective = (
             fused_linear_cross_entropy
             if config.chunk_size is None
@@ -78,32 +78,28 @@ class BidirectionalLM(TextTask[CharSentences]):
         )
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary."""
         self.spelling = replace(config, vocab=self.text.size)
         return self.spelling
 
     def count(self, batch: CharBatch) -> int:
-        """The number of words to be predicted, in both directions."""
         return count_predicted_words(batch)
 
     def loss(
         self, model: nn.Module, batch: CharBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy summed over the batch and both directions."""
+        """Return the cross-entropy summed over the batch and both directions."""
         total = model(batch.char_ids, batch.words, batch.lengths, targets=batch.targets, loss=self.objective)
         return total, {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train = self.dataset("train")
         words, different = int(train.words.lengths.sum()) - 2 * len(train), len(train.char_ids) - 2
         return (
             f"{', '.join(self.data.corpora)}, {len(train):,} sentences, {words:,} words, {different:,} different, "
-            f"{self.text.size:,} of them predicted, {self.data.batch_tokens:,} a batch"
+            f"vocabulary {self.text.size:,}, {self.data.batch_tokens:,} words a batch"
         )
 
     def _load(self, split: str) -> CharSentences:
@@ -111,19 +107,18 @@ class BidirectionalLM(TextTask[CharSentences]):
         return CharSentences(self.data.read(split), spelling, self.text, self.data.lowercase, self.data.batch_tokens)
 
     def fingerprint(self) -> str:
-        """A few letters that change when the training data do."""
         return self.data.fingerprint("train")
 
     def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
         self.data.split("val")
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return how good a model is on a split: loss (nats per word), perplexity, forward_loss, backward_loss,
-        accuracy (of the likeliest word), tokens (words predicted in both directions)."""
+        """Return the metrics of a model on a split: loss (nats per word), perplexity, forward_loss, backward_loss,
+        accuracy, tokens (words predicted in both directions).
+        """
         if isinstance(own := getattr(model, "config", None), ELMo):
-            self.spelling = own  # a run that is measured later spells as it did
+            self.spelling = own  # for a saved model, read characters as in its training
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         sums = torch.zeros(2, 2, dtype=torch.float64, device=device)
@@ -145,7 +140,7 @@ class BidirectionalLM(TextTask[CharSentences]):
 
 
 class ContextNeighbor(NamedTuple):
-    """A word in a sentence, and the cosine between its vector and what was asked for, -1 to 1."""
+    """A word in a sentence, and the cosine of its vector with that of the query, -1 to 1."""
 
     word: str
     sentence: str
@@ -156,7 +151,9 @@ class ContextNeighbor(NamedTuple):
 class Options:
     """Options of `ContextualEmbedder`."""
 
-    layer: int | None = field(None, low=0, help="the layer to read; 0 is the words alone; by default the mean of all")
+    layer: int | None = field(
+        None, low=0, help="the layer whose vectors are returned; 0 knows no context; by default the mean of all"
+    )
 
 
 class ContextualEmbedder(Predictor):
@@ -182,7 +179,7 @@ class ContextualEmbedder(Predictor):
 
     @torch.no_grad()
     def layers(self, sentences: Sequence[Sentence], batch_tokens: int = 8192) -> list[Float[Tensor, "J N C"]]:
-        """All layers of every sentence's words, some `batch_tokens` words at a time; 0 knows the word alone."""
+        """Return all layers of the words of every sentence; layer 0 knows no context."""
         cut = [self.words(sentence) for sentence in sentences]
         if not cut:
             return []
@@ -207,16 +204,16 @@ class ContextualEmbedder(Predictor):
         return found
 
     def vectors(self, sentences: Sequence[Sentence], layer: int | None = None) -> list[Float[Tensor, "N C"]]:
-        """The vectors of one layer, or the mean of all of them."""
+        """Return the vectors of one layer, or the mean of all layers."""
         config: Any = self.model.config
         if layer is not None and not 0 <= layer <= config.layers:
-            raise BadInput(f"there is no layer {layer}; there are 0 (the words alone) to {config.layers}")
+            raise BadInput(f"layer must be from 0 (no context) to {config.layers}, got {layer}")
         return [x.mean(0) if layer is None else x[layer] for x in self.layers(sentences)]
 
     def nearest(
         self, sentence: Sentence, word: str, candidates: Sequence[Sentence], top_k: int = 10, layer: int | None = None
     ) -> list[ContextNeighbor]:
-        """Return the words of other sentences whose vectors are most similar to that of `word` (its first) in this."""
+        """Return the words of other sentences whose vectors are most similar to the first `word` of this one."""
         words = self.words(sentence)
         if word not in words:
             raise UnknownName(f"there is no '{word}' in the sentence; {did_you_mean(word, set(words))}")
@@ -233,7 +230,7 @@ class ContextualEmbedder(Predictor):
         return [ContextNeighbor(places[i][0], places[i][1], cosine) for cosine, i in found]
 
     def words(self, sentence: Sentence) -> list[str]:
-        """The words of a sentence; an empty one is refused."""
+        """Return the words of a sentence; raise `BadInput` if there are none."""
         from regard.tokens.word_tokenizer import split_words
 
         found = split_words(sentence) if isinstance(sentence, str) else list(sentence)
@@ -243,7 +240,7 @@ class ContextualEmbedder(Predictor):
 
 
 def _score_both_directions(x: Tensor, weight: Tensor, targets: Tensor) -> Float[Tensor, "2 2"]:
-    """Loss and right guesses of each direction; forwards comes first in every row."""
+    """Return loss and number of right predictions of each direction, forward first."""
     return torch.stack(
         [fused_linear_loss_and_correct(a, weight, b) for a, b in zip(x.chunk(2, 1), targets.chunk(2, 1), strict=True)]
     )

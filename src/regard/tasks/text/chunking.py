@@ -2,14 +2,13 @@
 
     input        Text whose words have spaces between them
     output       TokenLabels: the chunk tag of every word (B-NP, I-NP, O)
-    loss         cross-entropy of each decision among those that may be made there (data.text.chunking_seq2seq), summed;
-                 words are copied and have no loss of their own
+    loss         cross-entropy of each decision among those allowed there (data.text.chunking_seq2seq), summed; words
+                 are copied and have no loss
     metrics      precision, recall and F1 of whole chunks, as conlleval counts them (metrics.classification); accuracy
     decoding     the most likely decision, one after another; always well formed
 
-For parsing as translation, without a treebank: brackets of depth one. Any model that reads a source and writes a target
-learns it, the Transformer of translation as it is. The model decides only what the rules leave open: words come out as
-they went in, in order, and brackets always match.
+This is parsing as translation with brackets of depth one. Any encoder-decoder can be trained on it. The model decides
+only where brackets open and close: words are copied in order, and brackets always match.
 
 Vinyals et al.: Grammar as a Foreign Language. NeurIPS 2015. arXiv:1412.7449
 """
@@ -43,30 +42,31 @@ from regard.metrics.base import F1, PRECISION, RECALL, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, extract_chunks
 from regard.modalities.text import Text
 from regard.modalities.token_labels import TokenLabels
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderTask
+from regard.tasks.text.translation import model_inputs
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-BATCH_SIZE = 256  # sentences written side by side
+BATCH_SIZE = 256  # sentences of a batch of the predictor
 Sentence = str | Sequence[str]
 
 
 @dataclass(frozen=True)
 class Config:
-    """How a parser is trained."""
+    """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: ChunkingSeq2Seq, seed: int = 0, folder: Path | None = None) -> Chunking:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return Chunking(self, data, load_tokenizer(folder), seed)
 
 
 class Chunking(EncoderTask):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a model that chunks by brackets."""
 
     name = "chunking"
     metrics = (
@@ -86,32 +86,28 @@ class Chunking(EncoderTask):
         self.objective: Callable[..., tuple[Tensor, Tensor]] = _decision_loss
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the words, the brackets, and the special tokens."""
         text = self.text
         return replace(config, vocab=self.symbols.size, pad=text.pad, bos=text.bos, eos=text.eos)
 
     def count(self, batch: ChunkingBatch) -> int:
-        """The number of decisions."""
         return count_decisions(batch)
 
     def loss(
         self, model: nn.Module, batch: ChunkingBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy summed over the decisions."""
-        total, _ = self.objective(*self._said(model, batch), self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, *model_inputs(batch))
+        total, _ = self.objective(*self._decisions(logits, batch), self.config.label_smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
-    def _said(self, model: nn.Module, batch: ChunkingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+    def _decisions(self, logits: Tensor, batch: ChunkingBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the logits of the decisions only, and the targets outside and inside of chunks."""
         symbols = self.symbols
         return logits[..., symbols.base : symbols.base + symbols.decisions], batch.outside, batch.inside
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name, "kinds": list(self.symbols.kinds), "speech": list(self.symbols.speech)}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train, s = self.dataset("train"), self.symbols
         words = sum(len(sentence.words) for sentence in train.sentences)
         left = len(train) - len(train.usable())
@@ -124,16 +120,18 @@ class Chunking(EncoderTask):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per decision), right (the share of decisions that
-        are right when all before them are); from effort 1 accuracy (of the tags that come out of what is written),
-        precision, recall and f1 of chunks, sentences."""
+        """Return the metrics of a model on a split: loss (nats per decision), token_accuracy (of decisions,
+        teacher-forced), sentences; from effort 1 accuracy (of tags), precision, recall and f1 of chunks.
+        """
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         found = torch.zeros(2, dtype=torch.float64, device=device)
         many = 0
         for batch in part.eval_batches(BATCH_TOKENS):
             many += self.count(batch)
-            found += torch.stack([x.double() for x in _decision_loss(*self._said(model, batch.to(device)), 0.0)])
+            batch = batch.to(device)
+            losses = _decision_loss(*self._decisions(model(*model_inputs(batch)), batch), 0.0)
+            found += torch.stack([x.double() for x in losses])
         loss, right = (found / max(many, 1)).tolist()
         result: dict[str, Any] = {"loss": loss, "token_accuracy": right}
         if effort:
@@ -145,9 +143,8 @@ class Chunking(EncoderTask):
         return result | {"sentences": len(part)}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part."""
         if search:
-            raise BadInput(f"decisions are taken one by one, not searched for; leave out {', '.join(search)}")
+            raise BadInput(f"chunking decodes greedily and takes no search options; leave out {', '.join(search)}")
         return super().report(model, split)
 
 
@@ -157,9 +154,9 @@ class Chunker(Predictor):
         chunk = Chunker(model, text, kinds=["NP", "VP", ...])
         chunk("He reckons the deficit will narrow .")             TokenLabels: He/B-NP reckons/B-VP the/B-NP ...
         chunk.brackets(["He reckons the deficit"])                ["(NP He ) (VP reckons ) (NP the deficit )"]
-        chunk.tags([["He", "reckons"]], speech=[["PRP", "VBZ"]])  of a model that reads parts of speech too
+        chunk.tags([["He", "reckons"]], speech=[["PRP", "VBZ"]])  for a model that also reads parts of speech
 
-    The most likely decision is taken each time. Every sentence is written by itself, whatever else is in the batch.
+    The most likely decision is taken each time. Other sentences of a batch do not change an output.
     """
 
     inputs = {"text": Text}  # noqa: RUF012
@@ -176,53 +173,53 @@ class Chunker(Predictor):
         return [TokenLabels(tuple(words), tuple(tags)) for words, tags in zip(rows, tagged, strict=True)]
 
     def brackets(self, sentences: Sequence[Sentence], speech: Sequence[Sentence] | None = None) -> list[str]:
-        """Return each sentence with brackets round its chunks."""
+        """Return each sentence with brackets around its chunks."""
         rows = self._split(sentences)
         return [bracket_chunks(words, tags) for words, tags in zip(rows, self.tags(rows, speech), strict=True)]
 
     def tags(self, sentences: Sequence[Sentence], speech: Sequence[Sentence] | None = None) -> list[list[str]]:
-        """Return a tag for each word of each sentence; `speech`: parts of speech, where the model reads them."""
+        """Return a tag for each word of each sentence; `speech`: parts of speech, if the model reads them."""
         rows = self._split(sentences)
         kinds = self._speech(rows, speech)
-        walks = [
+        parsers = [
             BracketParser(self.symbols, pieces, self.text.eos) for pieces in encode_sentence_words(self.text, rows)
         ]
-        order = sorted(range(len(rows)), key=lambda n: -sum(map(len, walks[n].pieces)))  # alike in length together
+        order = sorted(range(len(rows)), key=lambda n: -sum(map(len, parsers[n].pieces)))  # alike in length together
         with torch.inference_mode():
             for at in range(0, len(order), BATCH_SIZE):
                 some = order[at : at + BATCH_SIZE]
-                self._write([walks[n] for n in some], [kinds[n] for n in some])
-        return [walk.tags for walk in walks]
+                self._write([parsers[n] for n in some], [kinds[n] for n in some])
+        return [parser.tags for parser in parsers]
 
-    def _write(self, walks: list[BracketParser], speech: list[Sequence[str]]) -> None:
-        """Let the model decide its way through these sentences, one token of each at a time."""
+    def _write(self, parsers: list[BracketParser], speech: list[Sequence[str]]) -> None:
+        """Decode these sentences, one token of each at a time."""
         model: Any = self.model
         device = next(model.parameters()).device
         source = RaggedTensor.from_rows(
-            [self.symbols.source(w.pieces, s, self.text.eos) for w, s in zip(walks, speech, strict=True)]
+            [self.symbols.source(w.pieces, s, self.text.eos) for w, s in zip(parsers, speech, strict=True)]
         )
-        rows, lengths = source.pad(torch.arange(len(walks)), self.text.pad, 8)
-        capacity = max(sum(map(len, walk.pieces)) + 3 * len(walk.pieces) for walk in walks) + 1
+        rows, lengths = source.pad(torch.arange(len(parsers)), self.text.pad, 8)
+        capacity = max(sum(map(len, parser.pieces)) + 3 * len(parser.pieces) for parser in parsers) + 1
         tokens, state = model.start(rows.to(device), lengths.to(device), capacity=capacity)
         base, many = self.symbols.base, self.symbols.decisions
-        while live := [n for n, walk in enumerate(walks) if not walk.ended]:
+        while live := [n for n, parser in enumerate(parsers) if not parser.ended]:
             logits, state = model.step(tokens, state)
-            scores: Any = None  # read only where somebody has to decide
-            written = [self.text.eos] * len(walks)
+            scores: Any = None  # copied to the host only if there is a decision
+            written = [self.text.eos] * len(parsers)
             for n in live:
-                token = walks[n].next_forced()
+                token = parsers[n].next_forced()
                 if token is None:
                     scores = logits[:, 0, base : base + many].tolist() if scores is None else scores
-                    token = walks[n].decide(max(walks[n].options(), key=scores[n].__getitem__))
+                    token = parsers[n].decide(max(parsers[n].options(), key=scores[n].__getitem__))
                 written[n] = token
             tokens = torch.tensor(written, device=device)[:, None]
-            if 4 * len([n for n in live if not walks[n].ended]) <= 3 * len(walks):
-                keep = [n for n, walk in enumerate(walks) if not walk.ended]
+            if 4 * len([n for n in live if not parsers[n].ended]) <= 3 * len(parsers):
+                keep = [n for n, parser in enumerate(parsers) if not parser.ended]
                 if not keep:
                     return
                 picked = torch.tensor(keep, device=device)
                 state = model.select(state, picked, torch.zeros(len(keep), 1, dtype=torch.long, device=device))
-                tokens, walks = tokens[picked], [walks[n] for n in keep]
+                tokens, parsers = tokens[picked], [parsers[n] for n in keep]
 
     def _split(self, sentences: Sequence[Sentence]) -> list[list[str]]:
         if isinstance(sentences, str):
@@ -230,7 +227,7 @@ class Chunker(Predictor):
         rows = [each.split() if isinstance(each, str) else list(each) for each in sentences]
         for number, words in enumerate(rows, 1):
             if not words or not all(isinstance(word, str) and word.strip() for word in words):
-                raise BadInput(f"sentence {number} has no words to put brackets round; give at least one")
+                raise BadInput(f"sentence {number} has no words; give at least one")
         return rows
 
     def _speech(self, rows: list[list[str]], speech: Sequence[Sentence] | None) -> list[Sequence[str]]:
@@ -238,16 +235,16 @@ class Chunker(Predictor):
             return [()] * len(rows)
         if speech is None:
             raise BadInput(
-                "this model also reads parts of speech: call tags(sentences, speech), with one for each word"
+                "this model also needs parts of speech: call tags(sentences, speech), with one for each word"
             )
         kinds = [each.split() if isinstance(each, str) else list(each) for each in speech]
         if [len(each) for each in kinds] != [len(words) for words in rows]:
-            raise BadInput("parts of speech do not fit the sentences; give one for each word of each")
+            raise BadInput("every word needs one part of speech; the numbers of words and parts of speech differ")
         return list(kinds)
 
 
 def bracket_chunks(words: Sequence[str], tags: Sequence[str]) -> str:
-    """A sentence with brackets round its chunks: ``(NP He ) (VP reckons ) .``"""
+    """Return a sentence with brackets around its chunks: ``(NP He ) (VP reckons ) .``"""
     opens = {begin: kind for kind, begin, _ in extract_chunks(tags)}
     ends = {end - 1 for *_, end in extract_chunks(tags)}
     parts = []
@@ -258,7 +255,7 @@ def bracket_chunks(words: Sequence[str], tags: Sequence[str]) -> str:
 
 
 def _decision_loss(logits: Tensor, outside: Tensor, inside: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the decisions among those that may be made, summed, and how many of them are right."""
+    """Return the summed cross-entropy over the allowed decisions, and the number of right ones."""
     index = torch.arange(logits.shape[-1], device=logits.device)
     parts = []
     for wanted, banned in ((outside, index == CLOSE), (inside, index >= OPEN)):

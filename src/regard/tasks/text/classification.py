@@ -26,7 +26,7 @@ from regard.metrics.base import ACCURACY, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, macro_f1, matthews_correlation
 from regard.modalities.classes import Classes
 from regard.modalities.text import Text
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import (
     BATCH_TOKENS,
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """How a classifier is trained."""
+    """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: LabeledText, seed: int = 0, folder: Path | None = None) -> TextClassification:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return TextClassification(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> LabeledText:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         return evaluation_data(LabeledText, corpus, saved, changes)
 
 
 class TextClassification(EncoderTask):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a text classifier."""
 
     metrics = (
         ACCURACY,
@@ -76,28 +76,24 @@ class TextClassification(EncoderTask):
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def head(self) -> str:
-        """One score a label."""
         return f"classes({len(self.labels)})"
 
     def count(self, batch: TextBatch) -> int:
-        """The number of texts."""
         return len(batch.labels)
 
     def loss(
         self, model: nn.Module, batch: TextBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy summed over the texts."""
-        logits = model(batch.tokens, batch.segments, batch.lengths).float()
-        total = self.objective(logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, batch.segments, batch.lengths)
+        smoothing = self.config.label_smoothing
+        total = self.objective(logits.float(), batch.labels, reduction="sum", label_smoothing=smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         name = "pair_classification" if len(self.data.read("train")[0]) == 3 else self.name
         return {"name": name, "labels": self.labels, "max_length": self.data.max_length}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train, text = self.dataset("train"), self.text
         cut = f" ({train.cut:,} cut at {self.data.max_length} tokens)" if train.cut else ""
         return (
@@ -111,14 +107,14 @@ class TextClassification(EncoderTask):
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)
-        said, true = [], []
+        predicted, true = [], []
         for batch in part.eval_batches(BATCH_TOKENS):
             batch = batch.to(device)
             logits = model(batch.tokens, batch.segments, batch.lengths).float()
             nll += F.cross_entropy(logits, batch.labels, reduction="sum")
-            said.append(logits.argmax(-1))
+            predicted.append(logits.argmax(-1))
             true.append(batch.labels)
-        both: Any = torch.cat(said).tolist(), torch.cat(true).tolist()
+        both: Any = torch.cat(predicted).tolist(), torch.cat(true).tolist()
         scores = {
             "accuracy": accuracy(*both),
             "macro_f1": macro_f1(*both),
@@ -134,8 +130,7 @@ class TextClassifier(EncoderPredictor):
         classify("a stirring , funny film")                Classes("positive", 0.98, {...})
         classify(["It rains."], ["It is wet outside."])    pairs of texts, where the model was trained on pairs
 
-    Every text is read by itself, whatever else is in the batch. One that is longer than the model reads is cut, with a
-    warning.
+    Other texts of a batch do not change an output. A text longer than the model takes is truncated, with a warning.
     """
 
     outputs = Classes
@@ -167,7 +162,7 @@ class TextClassifier(EncoderPredictor):
         sizes = [sum(map(len, ids)) + len(ids) + 1 for ids in zip(*encoded, strict=True)]
         if cut := [number for number, size in enumerate(sizes, 1) if size > self.room]:
             many = f"text {cut[0]} is" if len(cut) == 1 else f"{len(cut)} texts (the first is text {cut[0]}) are"
-            log.warning("%s longer than the %d tokens this model reads: cut there", many, self.room)
+            log.warning("%s longer than the %d tokens that this model takes: truncated", many, self.room)
         found: dict[int, Classes] = {}
         for some, logits in self._rows([row for row, _ in pairs], [which for _, which in pairs]):
             for row, shares in zip(some, torch.softmax(logits.float(), -1).tolist(), strict=True):

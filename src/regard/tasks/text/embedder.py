@@ -1,14 +1,14 @@
-"""Text embedding: texts in, one vector each out; texts that mean the same lie near one another.
+"""Text embedding: texts in, one vector each out; similar texts have similar vectors.
 
     input        Text
     output       Embedding; a call returns the vectors of all texts as one tensor
     pooling      first: the vector of [CLS]     mean: of all tokens, special ones included     max: of each coordinate
     normalize    then divided by its length, so that a product of two is the cosine of their angle
 
-Texts go through the model sorted by length, and come back in their own order. Where it can be done they are laid end to
-end, so that nothing is computed for padding (attention/varlen.py); elsewhere they are padded and the padding is masked.
-The answer is the same. A text that is longer than the model reads is refused; with ``overflow="split"`` it is read in
-parts of equal length, cut between words, and its vector is their mean, each weighed by its tokens.
+Texts are batched by length. Where the model can, they are concatenated, so that nothing is computed for padding
+(attention/varlen.py); otherwise they are padded and the padding is masked, with the same result. A text longer than the
+model takes is refused; with ``overflow="split"`` it is split between words into parts of equal length, and its vector
+is the mean of theirs, weighted by tokens.
 
 Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
 """
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 POOLING_MODES = ("mean", "first", "max")
-BATCH_TOKENS = {
-    "cpu": 2048,
-    "cuda": 32_768,
-}  # that go through the model at a time: what stays in the caches, what fills it
+BATCH_TOKENS = {"cpu": 2048, "cuda": 32_768}  # tokens of a batch: what fits the caches of a CPU, what fills a GPU
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Options:
     """Options of `TextEmbedder`."""
 
     overflow: Literal["error", "split"] = field(
-        "error", help="a text that is longer than the model reads: refuse it, or read it in parts"
+        "error", help="what to do with a text longer than the model takes: refuse it, or read it in parts"
     )
 
 
@@ -53,7 +50,7 @@ class TextEmbedder(EncoderPredictor):
     """Texts in, vectors out.
 
         embed = regard.load("minilm")
-        embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the host, float32
+        embed(["A cat sat on the mat.", "The feline rested on the rug."])       2 C, on the CPU, float32
         embed("A cat sat on the mat.")                                          C
 
     Args:
@@ -79,7 +76,7 @@ class TextEmbedder(EncoderPredictor):
         truncate_dim: int | None = None,
     ) -> None:
         if pooling not in POOLING_MODES:
-            raise UnknownName(f"no way to pool is called '{pooling}'; {did_you_mean(pooling, POOLING_MODES)}")
+            raise UnknownName(f"no pooling is called '{pooling}'; {did_you_mean(pooling, POOLING_MODES)}")
         super().__init__(model, text, max_length)
         self.pooling, self.normalize, self.truncate_dim = pooling, normalize, truncate_dim
         self.prompt, self.include_prompt = prompt, include_prompt
@@ -115,17 +112,17 @@ class TextEmbedder(EncoderPredictor):
         return super().encode(self.prompt + text)
 
     def _parts(self, ids: list[list[int]], overflow: str) -> tuple[list[list[int]], Int[Tensor, " R"]]:
-        """Texts between their marks, those that are too long in parts, each after the prompt; and the text of each."""
+        """Return rows of token ids with prompt and special tokens, several for a long text, and their texts."""
         if overflow not in ("error", "split"):
             raise UnknownName(
-                f"a long text can be met with error or split; {did_you_mean(overflow, ('error', 'split'))}"
+                f"overflow must be 'error' or 'split', got {overflow!r}; {did_you_mean(overflow, ('error', 'split'))}"
             )
         rows, owners, capacity = list[list[int]](), list[int](), self.room - 2
         for number, text in enumerate(ids):
             if len(text) > capacity and overflow == "error":
                 raise BadInput(
-                    f"text {number + 1} has {len(text) + 2} tokens with its marks, this model reads {self.room}: "
-                    f"shorten it, or have it read in parts (overflow='split'; --split on the command line)"
+                    f"text {number + 1} has {len(text) + 2} tokens with special tokens, but this model takes "
+                    f"{self.room}; shorten it, or read it in parts (overflow='split'; --split on the command line)"
                 )
             prompt, rest = text[: self._prompt_tokens], text[self._prompt_tokens :]
             for part in self._cut(rest, capacity - len(prompt)):
@@ -134,7 +131,7 @@ class TextEmbedder(EncoderPredictor):
         return rows, torch.tensor(owners, dtype=torch.long)
 
     def _cut(self, ids: list[int], capacity: int) -> Iterator[list[int]]:
-        """Parts of about equal length, cut where a word begins if there is such a place."""
+        """Yield parts of about equal length, split between words where possible."""
         while len(ids) > capacity:
             many = -(-len(ids) // capacity)
             at = min(capacity, -(-len(ids) // many))
@@ -145,7 +142,7 @@ class TextEmbedder(EncoderPredictor):
         yield ids
 
     def _read(self, rows: list[list[int]]) -> Iterator[tuple[Int[Tensor, " S"], Float[Tensor, "S C"]]]:
-        """Some of the rows and their vectors, shortest first, as many at a time as suit the device."""
+        """Yield batches of rows, shortest first, and their vectors."""
         if not rows:
             return
         flat, parameter = RaggedTensor.from_rows(rows), next(self.model.parameters())
@@ -160,7 +157,7 @@ class TextEmbedder(EncoderPredictor):
             tokens, _ = flat.pad(picked, self.text.pad)
             longest = tokens.shape[1]
             there = lengths.to(device)
-            if int(lengths[0]) == longest:  # sorted: all are as long, nothing is padded
+            if int(lengths[0]) == longest:  # sorted: all have the same length
                 x = self.model.hidden(tokens.to(device)).flatten(0, 1)  # type: ignore[operator]
             else:
                 real = torch.arange(longest) < lengths[:, None]
@@ -171,7 +168,7 @@ class TextEmbedder(EncoderPredictor):
             yield picked, self._pooled(x.float(), there).cpu()
 
     def _pooled(self, x: Float[Tensor, "T C"], lengths: Int[Tensor, " S"]) -> Float[Tensor, "S C"]:
-        """One vector of each text, of texts laid end to end."""
+        """Return one vector of each text, from the vectors of concatenated texts."""
         if self._prompt_tokens and not self.include_prompt:
             skipped = (lengths - 1).clamp(max=1 + self._prompt_tokens)  # [CLS] and the prompt
             starts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
@@ -183,12 +180,12 @@ class TextEmbedder(EncoderPredictor):
 
 
 def _packing_model(model: Any) -> Any:
-    """The model, where texts laid end to end are read without a mask between them."""
+    """Return the model if it can read concatenated texts, else None."""
     return model if getattr(model, "can_pack", False) else None
 
 
 def _batches(lengths: list[int], tokens: int, padded: bool) -> Iterator[slice]:
-    """Slices of sorted lengths of about so many tokens each, padding counted where there is any."""
+    """Yield slices of sorted lengths of about `tokens` tokens each; `padded`: padding counts."""
     start = total = 0
     for i, length in enumerate(lengths):
         more = length * (i + 1 - start) if padded else total + length
@@ -202,9 +199,9 @@ def _batches(lengths: list[int], tokens: int, padded: bool) -> Iterator[slice]:
 def nearest_vectors(
     queries: Float[Tensor, "Q C"], vectors: Float[Tensor, "B C"], k: int = 5
 ) -> tuple[Float[Tensor, "Q k"], Int[Tensor, "Q k"]]:
-    """The k vectors with the smallest angle to each query: their cosines, largest first, and their numbers."""
+    """Return the cosines, largest first, and the indices of the k vectors nearest to each query."""
     if k < 1:
-        raise BadInput(f"{k} neighbours cannot be found; ask for 1 or more")
+        raise BadInput(f"k must be at least 1, got {k}")
     each, all_ = (nn.functional.normalize(x, dim=-1) for x in (queries, vectors))
     scores, found = (each @ all_.mT).topk(min(k, len(vectors)))
     return scores, found

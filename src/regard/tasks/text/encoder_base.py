@@ -1,7 +1,6 @@
-"""What tasks share in which an encoder reads a text once and a head gives the answer.
+"""What tasks of an encoder with a head share: classification, tagging, extractive question answering and others.
 
-A task says which head it needs, what the loss of a batch is and how answers are scored; the vocabulary, the splits of
-the data and the length that fits the model are the same for all. `EncoderPredictor` is the base of their predictors.
+`EncoderTask` is the base class of the tasks, `EncoderPredictor` that of their predictors.
 """
 
 from __future__ import annotations
@@ -29,24 +28,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-BATCH_TOKENS = 16_384  # that go through a model at a time where nothing is trained
+BATCH_TOKENS = 16_384  # tokens of a batch in evaluation and prediction
 
 
 class EncoderTask(TextTask[Any]):
-    """A task over texts. What is to be done: `head`, `training_loss`, `evaluate`."""
+    """A task over texts; a subclass writes `head`, `loss` and `evaluate`."""
 
     def head(self) -> str:
-        """The head that a model needs, as a spec."""
+        """Return the spec of the head that the model needs."""
         raise NotImplementedError
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary, and the head."""
         check_length(self.data.max_length, config)
         return replace(config, vocab=self.text.size, head=self.head())
 
 
 class EncoderPredictor(Predictor):
-    """An encoder with its vocabulary."""
+    """A predictor with an encoder and a tokenizer."""
 
     inputs = {"text": Text}  # noqa: RUF012
 
@@ -61,10 +59,10 @@ class EncoderPredictor(Predictor):
         segments: Sequence[Sequence[int]] | None = None,
         at: Sequence[Sequence[int]] | None = None,
     ) -> Iterator[Any]:
-        """Rows through the model, longest first, about so many tokens at a time; gives (row numbers, answer).
+        """Run the model on rows of token ids, longest first, in batches; yield (row numbers, output) of each.
 
-        Lengths hide the padding, so that company does not change an answer. `at`: the places of each row at which words
-        are asked for, and nowhere else; what is answered beyond them, where another row has more, means nothing.
+        The padding is masked, so that other rows do not change an output. `at`: the positions of each row at which
+        tokens are predicted; where a row has fewer than others, the rest of its output is undefined.
         """
         flat, device = RaggedTensor.from_rows(rows), next(self.model.parameters()).device
         second = None if segments is None else RaggedTensor.from_rows(segments)
@@ -82,18 +80,20 @@ class EncoderPredictor(Predictor):
                 yield picked.tolist(), self.model(tokens.to(device), which, lengths.to(device), *asked)
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of one text between its marks."""
+        """Return the token ids of one text with its special tokens."""
         return self.text.with_special_tokens(self.text.encode_one(text))[0]
 
     def attention(self, text: str) -> list[Trace]:
-        """The maps of all layers for one text, its pieces as the names of their rows and columns."""
+        """Return the attention maps of all layers for one text, with its tokens as labels."""
         ids = self.encode(*check_texts([text]))
         if len(ids) > self.room:
-            raise BadInput(f"the text has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it")
+            raise BadInput(
+                f"the text has {len(ids)} tokens with special tokens, but this model takes {self.room}; shorten it"
+            )
         return self._maps(ids)
 
     def _maps(self, ids: list[int], segments: list[int] | None = None) -> list[Trace]:
-        """The maps of one row of numbers."""
+        """Return the attention maps of one row of token ids."""
         device = next(self.model.parameters()).device
         which = None if segments is None else torch.tensor([segments], device=device)
         with torch.no_grad(), watch(self.model) as seen:
@@ -108,30 +108,30 @@ Data = TypeVar("Data")
 def evaluation_data(
     kind: Callable[..., Data], corpus: Any, saved: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> Data:
-    """The data of a name to measure a saved model on, whose config.json this is; they must have its labels."""
+    """Return the data of a name to evaluate a saved model on, given its config.json; labels must be the model's."""
     task = saved["task"]
     if other := changes.keys() - {"limit"}:
-        raise BadInput(f"a model of the task '{task['name']}' is measured on texts as they are; it has no {min(other)}")
+        raise BadInput(f"models of the task '{task['name']}' are evaluated on all texts and take no {min(other)}")
     data: Any = kind(corpus, max_length=task.get("max_length") or saved["config"]["length"], **changes)
     labels = task.get("labels")
     if labels is not None and list(data.labels()) != list(labels):
         theirs = ", ".join(map(str, data.labels()))
-        raise BadInput(f"{corpus} has the labels {theirs}; this model knows {', '.join(map(str, labels))}")
+        raise BadInput(f"{corpus} has the labels {theirs}; this model has {', '.join(map(str, labels))}")
     found: Data = data
     return found
 
 
 def check_length(length: int, config: Any) -> None:
-    """Refuse rows that are longer than the positions a model learns."""
+    """Raise `BadInput` for rows that are longer than the learned positions."""
     if Spec.parse(config.positions).name == "learned" and length > config.length:
         raise BadInput(
             f"rows have up to {length} tokens, but the model learns {config.length} positions: lower data.max_length, "
-            f"raise model.length, or take positions that have no end (model.positions=rotary)"
+            f"raise model.length, or use positions without a limit (model.positions=rotary)"
         )
 
 
 def check_texts(given: Any, what: str = "text") -> list[str]:
-    """A list of texts, each of them text and not blank."""
+    """Return a list of texts, checked to be strings and not blank."""
     if isinstance(given, str):
         raise BadInput(f"give a list of {what}s, not a single one")
     found = list(require_iterable(given, f"{what}s"))

@@ -28,7 +28,7 @@ from regard.metrics.base import EXACT_MATCH, F1, loss_metric
 from regard.metrics.classification import exact_match, word_f1
 from regard.modalities.span import Span
 from regard.modalities.text import Text
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, check_texts, evaluation_data
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """How answers are found."""
+    """Settings of the search for answers."""
 
     max_answer_tokens: int = 30  # tokens of an answer at most
 
     def build(self, data: QuestionAnswering, seed: int = 0, folder: Path | None = None) -> ExtractiveQA:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return ExtractiveQA(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> QuestionAnswering:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         return evaluation_data(QuestionAnswering, corpus, saved, changes)
 
 
 class ExtractiveQA(EncoderTask):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a model that finds answers in texts."""
 
     metrics = (F1, EXACT_MATCH, loss_metric("nats per question"))
     split_size = "questions"
@@ -65,24 +65,19 @@ class ExtractiveQA(EncoderTask):
         self.objective: Callable[..., Tensor] = _start_end_loss
 
     def head(self) -> str:
-        """Two scores at every place."""
         return "span"
 
     def count(self, batch: QABatch) -> int:
-        """The number of questions."""
         return len(batch.start_positions)
 
     def loss(
         self, model: nn.Module, batch: QABatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy of both ends, summed over the questions."""
-        total = self.objective(
-            model(batch.tokens, batch.segments, batch.lengths), batch.start_positions, batch.end_positions
-        )
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, batch.segments, batch.lengths)
+        total = self.objective(logits, batch.start_positions, batch.end_positions)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {
             "name": self.name,
             "max_length": self.data.max_length,
@@ -90,14 +85,14 @@ class ExtractiveQA(EncoderTask):
         }
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         questions = f"{len(self.dataset('train')):,} questions"
         return f"{self.data.corpus}, {questions}, vocabulary {self.text.size:,} {self.text.kind}"
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return how good a model is on a split: loss (nats per question, in the window that has the answer),
-        exact_match and f1 (0 to 1, of answers found in the whole text), questions."""
+        """Return the metrics of a model on a split: loss (nats per question, in the window that has the answer),
+        exact_match and f1 (0 to 1, of answers found in the whole text), questions.
+        """
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)
@@ -107,8 +102,8 @@ class ExtractiveQA(EncoderTask):
                 model(batch.tokens, batch.segments, batch.lengths), batch.start_positions, batch.end_positions
             )
         answer = QuestionAnswerer(model, self.text, self.data.max_length, self.config.max_answer_tokens)
-        said = answer([q.context for q in part.questions], [q.question for q in part.questions])
-        both = list(zip([each.text for each in said], [q.answers for q in part.questions], strict=True))
+        answers = answer([q.context for q in part.questions], [q.question for q in part.questions])
+        both = list(zip([each.text for each in answers], [q.answers for q in part.questions], strict=True))
         many = len(part)
         scores = {"exact_match": sum(exact_match(a, t) for a, t in both) / many}
         scores["f1"] = sum(word_f1(a, t) for a, t in both) / many
@@ -131,7 +126,7 @@ class QuestionAnswerer(EncoderPredictor):
         answer = QuestionAnswerer(model, text)
         answer("Mary moved to the bathroom. John went to the hall.", "Where is Mary?")     Span("bathroom", 18, 26, ...)
 
-    A text that is longer than the model reads is read in windows that overlap by half; the best answer of all is taken.
+    A text longer than the model takes is read in windows that overlap by half; the best answer of all is returned.
     """
 
     inputs = {"text": Text, "question": Text}  # noqa: RUF012
@@ -152,9 +147,9 @@ class QuestionAnswerer(EncoderPredictor):
         return [each.answer for each in found]
 
     def attention(self, text: str, question: str | None = None) -> list[Trace]:
-        """Return the maps of all layers for a question and the text (of a long one the window) that has its answer."""
+        """Return the attention maps of all layers for a question and the window of the text that has its answer."""
         if question is None:
-            raise BadInput("this model finds answers in texts: give a question too")
+            raise BadInput("question answering needs a question besides the text")
         (found,) = self.find([text], [question])
         return self._maps(list(found.window.tokens), list(found.window.segments))
 
@@ -162,7 +157,7 @@ class QuestionAnswerer(EncoderPredictor):
         """Return the answer to each question, with where it was found."""
         contexts, asked = check_texts(texts), check_texts(questions, "question")
         if len(contexts) != len(asked):
-            raise BadInput(f"{len(contexts)} texts and {len(asked)} questions are not pairs")
+            raise BadInput(f"every text needs one question, got {len(contexts)} texts and {len(asked)} questions")
         if not contexts:
             return []
         cut = encode_windows(self.text, list(zip(asked, contexts, strict=True)), self.room)
@@ -177,14 +172,14 @@ class QuestionAnswerer(EncoderPredictor):
                 begin, end = window.spans[first][0], window.spans[last][1]
                 answer = Span(str(contexts[n][begin:end]), begin, end, score)
                 found[row] = LocatedAnswer(answer, window, window.first + first, window.first + last)
-        for row, (n, _) in enumerate(rows):  # in order, so that of equals the first is taken
+        for row, (n, _) in enumerate(rows):  # in order, so that the first of equal scores wins
             if (old := best[n]) is None or found[row].answer.score > old.answer.score:
                 best[n] = found[row]
         return [each for each in best if each is not None]
 
 
 def _best_span(scores: Float[Tensor, "N 2"], max_length: int) -> tuple[int, int, float]:
-    """The begin and end with the largest sum, end not before begin and not further than `longest` tokens on."""
+    """Return the start and end with the largest sum of logits, at most `max_length` tokens long, and that sum."""
     sums = scores[:, 0, None] + scores[None, :, 1]
     index = torch.arange(len(scores), device=scores.device)
     ahead = index[None, :] - index[:, None]

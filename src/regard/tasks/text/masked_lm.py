@@ -1,4 +1,4 @@
-"""Masked language modelling: some words of a text are hidden, and the model predicts them; does b follow a?
+"""Masked language modelling: predict masked tokens of a text, and whether one text follows another.
 
     input        Text with [MASK] in it
     output       MaskFills
@@ -29,6 +29,7 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
+from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.text.masked_sentences import MaskedSentences
 from regard.data.text.next_sentence_pairs import NextSentencePairs, NextSentenceSplit, count_masked
@@ -42,7 +43,7 @@ from regard.metrics.base import PERPLEXITY, fraction, loss_metric
 from regard.modalities.classes import Classes
 from regard.modalities.mask_fills import MaskFills, MaskPrediction, fill_masks
 from regard.modalities.text import Text
-from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.base import TextTask, call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.text.encoder_base import EncoderPredictor, check_length, check_texts, evaluation_data
 
@@ -52,29 +53,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """How masked words are trained and measured."""
+    """Settings of training and evaluation."""
 
-    eval_examples: int | None = (
-        None  # rows read at each look while training, spread evenly; None: the whole validation part
-    )
+    eval_examples: int | None = None  # rows of each evaluation in training, spread evenly; None: the whole split
 
     def quick(self) -> Config:
-        """A few rows at each look."""
+        """Return the settings of a quick run."""
         return replace(self, eval_examples=8)
 
     def build(self, data: NextSentencePairs, seed: int = 0, folder: Path | None = None) -> MaskedLM:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return MaskedLM(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> NextSentencePairs:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         kind = MaskedSentences if saved["config"]["head"] == "masked" else NextSentencePairs
         return evaluation_data(kind, (corpus,), saved, changes)
 
 
 class MaskedLM(TextTask[NextSentenceSplit]):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a masked language model."""
 
     metrics = (
         loss_metric("nats per masked token"),
@@ -95,31 +94,28 @@ class MaskedLM(TextTask[NextSentenceSplit]):
         self.objective: Callable[..., Tensor] = fused_linear_cross_entropy
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary, and what is asked."""
         check_length(self.data.max_length, config)
         head = "masked" if isinstance(self.data, MaskedSentences) else "pretraining"
         return replace(config, vocab=self.text.size, head=head)
 
     def count(self, batch: MaskedBatch) -> int:
-        """The number of words that are asked for; asked on the host, before the batch travels."""
         return count_masked(batch)
 
     def loss(
         self, model: nn.Module, batch: MaskedBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy of the hidden words summed over the batch, and that of what follows (the part "next")."""
-        words, follows = _masked_and_nsp(model, batch, self.objective)
+        """Return the loss of the masked tokens summed over the batch, plus that of the next sentence ("nsp_loss")."""
+        words, follows, pass_state = _masked_and_nsp(model, batch, self.objective)
+        total, parts = self.with_layer_losses(words, batch, pass_state), {"loss": words.detach()}
         if follows is None:
-            return words, {"loss": words.detach()}
+            return total, parts
         following = batch.masked_positions.shape[1] * _nsp_loss(follows, batch.next_sentence_labels)
-        return words + following, {"loss": words.detach(), "nsp_loss": following.detach()}
+        return total + following, parts | {"nsp_loss": following.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name, "max_length": self.data.max_length}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train, data, text = self.dataset("train"), self.data, self.text
         return (
             f"{', '.join(data.corpora)}, {len(train):,} sentences, {len(train.tokens):,} tokens, {data.batch_size} "
@@ -128,10 +124,10 @@ class MaskedLM(TextTask[NextSentenceSplit]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data, always with the same words hidden. Keys: loss (nats per hidden
-        word), perplexity, accuracy (of the likeliest word), words (so many were hidden); with documents nsp_loss
-        (nats per pair of texts), nsp_accuracy, pairs. From effort 2 on all of the part, below it the rows that `looks`
-        asks for: always the same ones."""
+        """Return the metrics of a model on a split, always with the same masks: loss (nats per masked token),
+        perplexity, accuracy, words (the number of masked tokens); with documents also nsp_loss (nats per pair),
+        nsp_accuracy, pairs. Below effort 2 only `eval_examples` rows are read, always the same ones.
+        """
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         total = torch.zeros(4, dtype=torch.float64, device=device)
@@ -142,7 +138,7 @@ class MaskedLM(TextTask[NextSentenceSplit]):
             words += self.count(batch)
             pairs += int((batch.next_sentence_labels != IGNORE_INDEX).sum())
             batch = batch.to(device)
-            found, follows = _masked_and_nsp(model, batch, fused_linear_loss_and_correct)
+            found, follows, _ = _masked_and_nsp(model, batch, fused_linear_loss_and_correct)
             total[:2] += found
             if follows is not None:
                 total[2] += _nsp_loss(follows, batch.next_sentence_labels)
@@ -181,7 +177,7 @@ class FillMask(EncoderPredictor):
 
     def __init__(self, model: nn.Module, text: Tokenizer, max_length: int | None = None) -> None:
         if text.mask is None:
-            raise BadInput("this vocabulary has no token for a hidden word; a FillMask needs one, such as [MASK]")
+            raise BadInput("FillMask needs a tokenizer with a mask token, such as [MASK]; this one has none")
         super().__init__(model, text, max_length)
         self.mask_token = text.pieces([text.mask])[0]  # "[MASK]"
 
@@ -205,44 +201,44 @@ class FillMask(EncoderPredictor):
 
     @property
     def has_nsp_head(self) -> bool:
-        """Whether it was trained to say if a text follows another."""
+        """Whether the model was trained on next-sentence prediction."""
         return bool(self.model.config.head == "pretraining")  # type: ignore[union-attr]
 
     def nsp_probabilities(self, texts: Sequence[str], others: Sequence[str]) -> list[float]:
-        """Of every text and the other one, how likely it is that the other follows: 0 to 1."""
+        """Return the probability that the second text follows the first, for every pair."""
         if not self.has_nsp_head:
             raise Unsupported(
-                "this model was not trained to say whether a text follows another: it has no head for that (the recipe "
-                "bert_pretrain trains one that has)"
+                "this model has no head for next-sentence prediction; train one with the recipe bert_pretrain"
             )
         first, second = check_texts(texts), check_texts(others)
         if len(first) != len(second):
-            raise BadInput(f"{len(first)} texts and {len(second)} others are not pairs")
+            raise BadInput(f"pairs need as many first as second texts, got {len(first)} and {len(second)}")
         both = zip(map(self.token_ids, first), map(self.token_ids, second), strict=True)
         pairs = [self.text.with_special_tokens(a, b) for a, b in both]
         for number, (row, _) in enumerate(pairs, 1):
             if len(row) > self.room:
                 raise BadInput(
-                    f"pair {number} has {len(row)} tokens with its marks, this model reads {self.room}: shorten it"
+                    f"pair {number} has {len(row)} tokens with special tokens, but this model takes {self.room}; "
+                    "shorten it"
                 )
         found = [0.0] * len(pairs)
-        once = [[0]] * len(pairs)  # no word is asked for; the first is the fewest that can be
+        once = [[0]] * len(pairs)  # no token is predicted, but there must be one position
         for some, (_, logits) in self._rows([row for row, _ in pairs], [which for _, which in pairs], once):
             for row, share in zip(some, logits.float().softmax(-1)[:, 0].tolist(), strict=True):
                 found[row] = share
         return found
 
     def encode(self, text: str, number: int = 1) -> list[int]:
-        """The numbers of a text between its marks, [MASK] read as one of them."""
+        """Return the token ids of a text with special tokens; [MASK] is one token."""
         ids = self.text.with_special_tokens(self.token_ids(text))[0]
         if len(ids) > self.room:
             raise BadInput(
-                f"text {number} has {len(ids)} tokens with its marks, this model reads {self.room}: shorten it"
+                f"text {number} has {len(ids)} tokens with special tokens, but this model takes {self.room}; shorten it"
             )
         return ids
 
     def token_ids(self, text: str) -> list[int]:
-        """The numbers of a text, no marks added, however many; [MASK] is read as one of them."""
+        """Return the token ids of a text of any length without special tokens; [MASK] is one token."""
         assert self.text.mask is not None
         ids, *parts = self.text.encode(text.split(self.mask_token))
         for part in parts:
@@ -250,7 +246,7 @@ class FillMask(EncoderPredictor):
         return ids
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each of those numbers stands in the text, from which character to which (as `Text.spans`)."""
+        """Return the first and last character (exclusive) of each of these tokens in the text."""
         found, at = list[tuple[int, int]](), 0
         for number, part in enumerate(text.split(self.mask_token)):
             if number:
@@ -284,10 +280,13 @@ class NextSentenceClassifier(Predictor):
         return [Classes.rank(("follows", "does not follow"), (share, 1 - share)) for share in found]
 
 
-def _masked_and_nsp(model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]) -> tuple[Tensor, Tensor | None]:
-    """The loss of the hidden words, and logits B 2 of what follows (None: the model was not made for that)."""
-    found = model(batch.tokens, batch.segments, batch.lengths, batch.masked_positions, batch.targets, loss)
-    return found if isinstance(found, tuple) else (found, None)
+def _masked_and_nsp(
+    model: nn.Module, batch: MaskedBatch, loss: Callable[..., Tensor]
+) -> tuple[Tensor, Tensor | None, PassState]:
+    """Return the loss of the masked tokens, the logits B 2 of the next sentence (None: no such head), the state."""
+    inputs = batch.tokens, batch.segments, batch.lengths, batch.masked_positions, batch.targets, loss
+    found, pass_state = call_with_state(model, *inputs)
+    return (*found, pass_state) if isinstance(found, tuple) else (found, None, pass_state)
 
 
 def _nsp_loss(logits: Float[Tensor, "B 2"], wanted: Int[Tensor, " B"]) -> Float[Tensor, ""]:

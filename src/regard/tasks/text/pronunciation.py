@@ -1,14 +1,14 @@
-"""Pronunciation: a word in, letter by letter; its sounds out.
+"""Pronunciation: the letters of a word in, its phonemes out (grapheme-to-phoneme conversion).
 
     input        Text: a word
-    output       Text: its sounds, with their score and the other candidates
-    loss         translation's: label-smoothed cross-entropy over the sounds of the usual pronunciation
-    metrics      PER % (edits / sounds) and WER % (the share of words with any sound wrong), each against the nearest of
-                 the listed pronunciations (metrics.generation); also by the number of letters
+    output       Text: its phonemes, with their score and the other candidates
+    loss         label-smoothed cross-entropy over the phonemes of the first pronunciation, as in translation
+    metrics      PER % (edits / phonemes) and WER % (the share of words with a wrong phoneme), each against the nearest
+                 listed pronunciation (metrics.generation); also by the number of letters
     decoding     beam search (decoding.generation_config)
 
-Letters and sounds come in the same order, only not one for one: the easiest place to see what an aligner does, and
-where one that can only move forward should lose nothing.
+Letters and phonemes are in the same order, but not one to one: an easy task to see what an aligner does, and one in
+which monotonic aligners should lose nothing.
 
 Yao, Zweig: Sequence-to-Sequence Neural Net Models for Grapheme-to-Phoneme Conversion. 2015. arXiv:1506.00196
 Toshniwal, Livescu: Jointly Learning to Align and Convert Graphemes to Phonemes with Neural Attention Models. 2016.
@@ -39,33 +39,32 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 ERRORS = ("wer", "per")
-PUNCTUATION = '.,;:!?…"“”„«»‹›()[]–—'  # of sentences; an apostrophe belongs to its word
-CHARACTER_MAP = str.maketrans(
-    {"’": "'", "ʼ": "'", "-": None, "‐": None, "\u00ad": None}
-)  # apostrophes; hyphens, seen or not
+PUNCTUATION = '.,;:!?…"“”„«»‹›()[]–—'  # removed around words; an apostrophe is part of a word
+# apostrophes are unified, hyphens (soft ones too) removed
+CHARACTER_MAP = str.maketrans({"’": "'", "ʼ": "'", "-": None, "‐": None, "\u00ad": None})
 
 
 @dataclass(frozen=True)
 class Config(translation.Config):
-    """How it is trained and how pronunciations are searched for; scores count to the letter, so beams gain little."""
+    """Settings of training and evaluation."""
 
     beam_size: int = 4
 
     def build(self, data: CMUDict, seed: int = 0, folder: Path | None = None) -> Pronunciation:  # type: ignore[override]
-        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return Pronunciation(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> CMUDict:  # type: ignore[override]
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         known: dict[str, Any] = {"corpus": corpus, "stress": saved["task"]["stress"]}
         if wrong := [key for key in changes if key in ("source", "target")]:
-            raise BadInput(f"words have no languages to choose from: leave out the {wrong[0]}")
+            raise BadInput(f"pronunciation has no {wrong[0]} language; leave out the {wrong[0]}")
         return CMUDict(**known | changes)
 
 
 class Pronunciation(Translation):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a pronunciation model."""
 
     name = "pronunciation"
     metrics = (
@@ -80,14 +79,12 @@ class Pronunciation(Translation):
     data: CMUDict  # type: ignore[assignment]
 
     def __init__(self, config: Config, data: CMUDict, text: Tokenizer | None = None, seed: int = 0) -> None:
-        super().__init__(config, data, text, seed)  # type: ignore[arg-type]  # pairs of another kind, read as those are
+        super().__init__(config, data, text, seed)  # type: ignore[arg-type]  # pairs of letters and phonemes
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name, "stress": self.data.stress}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         rows, d = len(self.train.usable()), self.data
         left = len(self.train) - rows
         without = f" ({left:,} left out: over {d.max_length} tokens)" if left else ""
@@ -96,28 +93,26 @@ class Pronunciation(Translation):
         return f"{d.corpus}, {rows:,} spellings{without}, {self.text.size} letters and sounds, {kept}{strung}"
 
     def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part."""
         self.dataset("val")
 
     def scored(self, model: nn.Module, corpus: CMUDictSplit, beam_size: int) -> dict[str, Any]:
-        """Keys: word_accuracy, word_error and phoneme_error, in per cent, against the nearest listed pronunciation."""
+        """Return word_accuracy, wer and per in %, against the nearest listed pronunciation."""
         found = phoneme_error_rate(
             self.written(model, corpus, beam_size=beam_size), [e.pronunciations for e in corpus.entries]
         )
         return {"word_accuracy": found["word_accuracy"].value} | {name: found[name].value for name in ERRORS}
 
     def written(self, model: nn.Module, corpus: CMUDictSplit, **search: Any) -> list[str]:
-        """What a model says each word of a part sounds like."""
+        """Return the pronunciation of every word of a split."""
         search = {"length_penalty": self.config.length_penalty} | search
         longest = max(64, *(len(e.word) for e in corpus.entries))
         said = Pronouncer(model, self.text, max_length=longest)([e.word for e in corpus.entries], **search)
         return list(said)
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part: the losses, word and phoneme error with how they are
-        counted, and by_length: both for words of so many letters."""
+        """Return the losses of `evaluate`, WER and PER with their signatures, and both by the number of letters."""
         if unknown := search.keys() - {"beam_size", "length_penalty"}:
-            raise BadInput(f"pronunciations are searched for with beams and length_penalty; not {min(unknown)}")
+            raise BadInput(f"the evaluation takes beam_size and length_penalty, not {min(unknown)}; leave it out")
         corpus: Any = self.dataset(split)
         search = {"beam_size": self.config.beam_size, "length_penalty": self.config.length_penalty} | search
         said, right = self.written(model, corpus, **search), [e.pronunciations for e in corpus.entries]
@@ -135,17 +130,17 @@ class Pronunciation(Translation):
 
 
 class Pronouncer(Translator):
-    """Words in, sounds out, in the same order: a translator from letters to sounds.
+    """Words in, phonemes out, in the same order.
 
         say = regard.load("sounds-en")
         say("xylophone")                           "Z AY L AH F OW N"
         say("read", num_candidates=2).candidates   "R EH D" and "R IY D", with their scores
-        say.attention("xylophone")                 which letters each sound looked at, to draw
+        say.attention("xylophone")                 the attention maps over the letters
 
     Case, accents, hyphens and the punctuation around a word are removed: "Hello," is hello. Any other character that
-    the model was not trained on is refused by name. An empty word has no sounds. A word of more than `max_length`
-    letters is cut, with a warning, and its parts are pronounced one by one. `stress`: whether the model says which
-    vowel is stressed.
+    the model was not trained on is an error that names it. An empty word has no phonemes. A word of more than
+    `max_length` letters is split, with a warning, and its parts are pronounced separately. `stress`: whether the model
+    predicts which vowel is stressed.
     """
 
     examples = ("xylophone", "knight", "thorough")
@@ -156,7 +151,7 @@ class Pronouncer(Translator):
 
     @cached_property
     def letters(self) -> str:
-        """The letters it can read."""
+        """The letters that the model takes."""
         known = [piece for i, piece in enumerate(self.text.pieces(range(self.text.size))) if i not in self._marks]
         return "".join(sorted(piece for piece in known if len(piece) == 1 and not piece.isupper()))
 
@@ -167,7 +162,7 @@ class Pronouncer(Translator):
     def _named(self, line: str, number: int) -> str:
         from regard.see.token_display import truncate_middle
 
-        return f"the word {truncate_middle(line)!r}"  # a line may hold many words: its number is not that of a word
+        return f"the word {truncate_middle(line)!r}"  # a line may have several words, so its number would not help
 
     def _encode(self, lines: Sequence[str], language: str) -> list[list[int]]:
         if language == self.source:
@@ -175,23 +170,23 @@ class Pronouncer(Translator):
         found = super()._encode(lines, language)
         for line, ids in zip(lines, found, strict=True):
             if self.text.unk in ids:
-                raise BadInput(f"{line!r:.60} holds a sound this model does not know; write them as in 'HH AH L OW'")
+                raise BadInput(f"{line!r:.60} has an unknown phoneme; write phonemes as in 'HH AH L OW'")
         return found
 
     def _spelled(self, word: str) -> str:
-        """A word as the model reads it."""
+        """Return a word as the model reads it."""
         spelled = normalize_spelling(word)
         if " " in spelled:
-            raise BadInput(f"{word!r:.60} is more than one word; give each word by itself")
+            raise BadInput(f"{word!r:.60} is more than one word; give one word at a time")
         if strange := [letter for letter in spelled if letter not in self.letters]:
-            what = f"{word!r:.60} holds {strange[0]!r}, for which this model has no sound"
-            raise BadInput(f"{what}; it reads {' '.join(self.letters)}")  # apart: ' is one of them, and no quote
+            what = f"{word!r:.60} has the character {strange[0]!r}, which this model does not know"
+            raise BadInput(f"{what}; it takes {' '.join(self.letters)}")
         if word.strip() and not spelled:
-            raise BadInput(f"{word!r:.60} holds no letter to pronounce")
+            raise BadInput(f"{word!r:.60} has no letters to pronounce")
         return spelled
 
 
 def normalize_spelling(word: str) -> str:
-    """A word without capitals, accents, hyphens and marks around it: "Café!" is cafe, "e-mail" is email."""
+    """Return a word in lower case, without accents, hyphens and punctuation: "Café!" is cafe, "e-mail" is email."""
     plain = unicodedata.normalize("NFKD", word.strip().strip(PUNCTUATION).casefold().translate(CHARACTER_MAP))
     return "".join(letter for letter in plain if not unicodedata.combining(letter))

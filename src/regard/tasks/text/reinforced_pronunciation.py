@@ -1,9 +1,9 @@
-"""Pronunciation with a model that draws its choices: which letter to look at, or when to write a sound.
+"""Pronunciation with a stochastic model: it samples which letter to attend to, or when to emit a phoneme.
 
-    objective    pronunciation's, and what the choices learn from it (tasks.reinforce)
+    objective    that of pronunciation, plus a policy-gradient loss of the choices (tasks.reinforce)
     metric, decoding, predict      as tasks.text.pronunciation
 
-For hard attention (``model.aligner=hard``) and for the online model (models.online).
+For hard attention (``model.aligner=hard``) and for the online model (models.online_alignment).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from regard.tasks.text.pronunciation import Pronunciation
 
 
 class ReinforcedPronunciation(ReinforceMixin, Pronunciation):
-    """What the training loop trains; measured, saved and used as any model that pronounces."""
+    """Train a stochastic pronunciation model; evaluation and prediction are those of `Pronunciation`."""
 
 
 @dataclass(frozen=True)
 class Config(ReinforceConfigMixin, pronunciation.Config):
-    """Pronunciation, and how its choices are taught."""
+    """Settings of pronunciation and of the policy gradient."""
 
     makes = ReinforcedPronunciation

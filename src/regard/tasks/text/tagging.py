@@ -28,7 +28,7 @@ from regard.data.text.tagged_sentences import TagBatch, TaggedSentences, encode_
 from regard.metrics.base import F1, PRECISION, RECALL, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, chunk_f1, is_chunk_tagging
 from regard.modalities.token_labels import TokenLabels
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, evaluation_data
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """How a tagger is trained."""
+    """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
 
     def build(self, data: TaggedSentences, seed: int = 0, folder: Path | None = None) -> Tagging:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return Tagging(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> TaggedSentences:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         return evaluation_data(TaggedSentences, corpus, saved, changes)
 
 
 class Tagging(EncoderTask):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a tagger."""
 
     name = "tagging"
     metrics: tuple[Metric, ...] = (fraction("accuracy", "word accuracy"), loss_metric("nats per word"))
@@ -67,30 +67,26 @@ class Tagging(EncoderTask):
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def head(self) -> str:
-        """One score a tag, at every place."""
         return f"tags({len(self.labels)})"
 
     def count(self, batch: TagBatch) -> int:
-        """The number of words."""
         return count_targets(batch.targets)
 
     def loss(
         self, model: nn.Module, batch: TagBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Cross-entropy summed over the words."""
-        total = self._loss(model(batch.tokens, None, batch.lengths), batch, self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        logits, pass_state = call_with_state(model, batch.tokens, None, batch.lengths)
+        total = self._loss(logits, batch, self.config.label_smoothing)
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def _loss(self, logits: Tensor, batch: TagBatch, label_smoothing: float) -> Float[Tensor, ""]:
         flat = logits.flatten(0, 1).float(), batch.targets.flatten()
         return self.objective(*flat, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing)
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name, "labels": self.labels, "max_length": self.data.max_length}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         train, text = self.dataset("train"), self.text
         words = sum(len(words) for words, _ in train.sentences)
         return (
@@ -100,8 +96,9 @@ class Tagging(EncoderTask):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return how good a model is on a split: loss (nats per word), accuracy, words; where tags mark chunks
-        precision, recall and f1 of chunks. Every word of the part counts, whatever its tag."""
+        """Return the metrics of a model on a split: loss (nats per word), accuracy, words; if tags mark chunks also
+        precision, recall and f1 of chunks.
+        """
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)
@@ -126,7 +123,7 @@ class Tagger(EncoderPredictor):
         tag("He reckons the deficit will narrow .")            TokenLabels: He/B-NP reckons/B-VP the/B-NP ...
         tag.tags([["He", "reckons"]])                          [["B-NP", "B-VP"]]
 
-    Every sentence is read by itself; one that is longer than the model reads is cut between words.
+    Other sentences of a batch do not change an output. A sentence longer than the model takes is split between words.
     """
 
     outputs = TokenLabels

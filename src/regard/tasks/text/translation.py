@@ -7,9 +7,9 @@
     metrics      BLEU and chrF (metrics.bleu), with their signatures
     decoding     beam, diverse and constrained beam search, sampling (decoding.generation_config)
 
-The loss is a sum and not a mean, so that batches of different size, accumulated, weigh every token alike: the training
-loop divides by the number of tokens of all of them. A translation never depends on the other lines of its batch:
-limits, random numbers and stopping are its own.
+The loss is a sum, so that every token has the same weight in accumulated batches of different sizes: the training loop
+divides by the number of tokens of all of them. A translation does not depend on the other lines of its batch: each has
+its own length limit, random numbers and end.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
 from regard.modalities.base import NO_LIMITS, Limits
 from regard.modalities.text import Candidate, Text
-from regard.tasks.base import TextTask, load_tokenizer
+from regard.tasks.base import TextTask, call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
 from regard.tasks.scheduled_sampling import ScheduledSampling
 
 if TYPE_CHECKING:
     from regard.data.audio.speech_batch import SpeechBatch
+    from regard.data.text.chunking_seq2seq import ChunkingBatch
     from regard.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("regard")
@@ -58,33 +59,31 @@ log = logging.getLogger("regard")
 
 @dataclass(frozen=True)
 class Config:
-    """How translation is trained and how its translations are searched for."""
+    """Settings of training and evaluation."""
 
     label_smoothing: float = field(0.1, low=0, below=1)
     beam_size: int = 5
     length_penalty: float = 1.0
-    teacher_forcing: str = (
-        "always"  # how often the target itself is read in training, as a schedule (tasks.scheduled_sampling)
-    )
+    teacher_forcing: str = "always"  # schedule of how often the decoder reads the target (tasks.scheduled_sampling)
 
     def quick(self) -> Config:
-        """Smaller search."""
+        """Return the settings of a quick run."""
         return replace(self, beam_size=2)
 
     def build(self, data: ParallelCorpus, seed: int = 0, folder: Path | None = None) -> Translation:
-        """The task on these data; with the vocabulary in the folder where one is given, else one trained on them."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return Translation(self, data, load_tokenizer(folder), seed)
 
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> ParallelCorpus:
-        """The data of a name to measure a saved model on, whose config.json this is."""
+        """Return the data of a name to evaluate a saved model on, given its config.json."""
         task = saved["task"]
         known = {key: task[key] for key in ("source", "target", "style") if key in task}
         return ParallelCorpus(**known | {"corpus": corpus} | changes)
 
 
 class Translation(TextTask[ParallelSplit]):
-    """What the training loop trains: the loss, the batches it is measured on, and how good the model is."""
+    """Train and evaluate a translation model."""
 
     metrics: tuple[Metric, ...] = (
         BLEU,
@@ -100,7 +99,7 @@ class Translation(TextTask[ParallelSplit]):
     data: ParallelCorpus
 
     def __init__(self, config: Config, data: ParallelCorpus, text: Tokenizer | None = None, seed: int = 0) -> None:
-        train = data.load("train", None) if text is None else None  # a vocabulary is made while it is read
+        train = data.load("train", None) if text is None else None  # trains a tokenizer while it reads
         super().__init__(data, text if train is None else train.tokenizer, seed)
         self.config, self.teacher_forcing = config, ScheduledSampling(config.teacher_forcing)
         if train is not None:
@@ -108,31 +107,26 @@ class Translation(TextTask[ParallelSplit]):
         self.objective: Callable[[Tensor, Tensor, float], Tensor] = label_smoothed_cross_entropy
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary and its special tokens."""
         text = self.text
         return replace(config, vocab=text.size, pad=text.pad, bos=text.bos, eos=text.eos)
 
     def count(self, batch: PairBatch) -> int:
-        """The number of target tokens; asked on the host, before the batch travels."""
         return count_target_tokens(batch)
 
     def loss(
         self, model: nn.Module, batch: PairBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The smoothed loss summed over real target tokens, and its parts for the record."""
-        target = batch.target[:, :-1]
-        own = self.teacher_forcing(model, target, step, rng)
-        logits = model(batch.source, target, batch.source_lengths, batch.target_lengths - 1, **own)
+        """Return the label-smoothed loss summed over the target tokens, and its parts for the log."""
+        own = self.teacher_forcing(model, batch.target[:, :-1], step, rng)
+        logits, pass_state = call_with_state(model, *model_inputs(batch), **own)
         total = self.objective(logits, shift_targets(batch), self.config.label_smoothing)
-        return total, {"loss": total.detach()}
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         data = self.data
         return {"name": self.name, "source": data.source, "target": data.target, "style": data.style}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         rows, d = len(self.train.usable()), self.data
         left = len(self.train) - rows
         without = f" ({left:,} left out: empty or over {d.max_length} tokens)" if left else ""
@@ -142,11 +136,10 @@ class Translation(TextTask[ParallelSplit]):
 
     @property
     def train(self) -> ParallelSplit:
-        """The training part."""
+        """The training split."""
         return self.dataset("train")
 
     def fingerprint(self) -> str:
-        """A few letters that change when the training data or the vocabulary do."""
         found = blake2b(digest_size=8)
         for side in (self.train.source, self.train.target):
             found.update(side.values.numpy().data)
@@ -154,16 +147,16 @@ class Translation(TextTask[ParallelSplit]):
         return found.hexdigest()
 
     def ready(self, score: bool) -> None:
-        """Raise now if there is no validation part, or nothing to score with."""
         super().ready(score)
         if score:
             bleu(["a"], ["a"])
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per token, not smoothed), perplexity, accuracy
-        (of the next token, teacher-forced), tokens; from effort 1 bleu (0 to 100) and bleu_signature of the text as the
-        model sees it: greedy with effort 1, with beams as configured from 2."""
+        """Return the metrics of a model on a split: loss (nats per token, not smoothed), perplexity, accuracy (of the
+        next token, teacher-forced), tokens; from effort 1 bleu (0 to 100) and bleu_signature of the text as the model
+        sees it, by greedy search with effort 1 and by beam search from 2.
+        """
         corpus, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll = torch.zeros((), dtype=torch.float64, device=device)
@@ -172,7 +165,7 @@ class Translation(TextTask[ParallelSplit]):
         for batch in corpus.eval_batches(max(self.data.batch_tokens, 4096)):
             tokens += self.count(batch)
             batch = batch.to(device)
-            logits = model(batch.source, batch.target[:, :-1], batch.source_lengths, batch.target_lengths - 1)
+            logits = model(*model_inputs(batch))
             wanted = shift_targets(batch)
             nll += label_smoothed_cross_entropy(logits, wanted, 0.0)
             right += (logits.argmax(-1) == wanted).sum()
@@ -182,16 +175,16 @@ class Translation(TextTask[ParallelSplit]):
         return result | (self.scored(model, corpus, 1 if effort == 1 else self.config.beam_size) if effort else {})
 
     def scored(self, model: nn.Module, corpus: Any, beam_size: int) -> dict[str, Any]:
-        """BLEU over the text as the model sees it: tokenised text is not tokenised again."""
+        """Return BLEU of the text as the model sees it: tokenised text is not tokenised again."""
         translator = Translator(model, self.text, self.data.source, self.data.target)
         written = translator(corpus.sides[0], beam_size=beam_size, length_penalty=self.config.length_penalty)
         found = bleu(written, corpus.sides[1], tokenise="none" if self.data.style == "moses" else "13a")
         return {"bleu": found.value, "bleu_signature": found.signature}
 
     def report(self, model: nn.Module, split: str = "test", **search: Any) -> dict[str, Any]:
-        """Everything there is to say about a model on one part: the losses, and BLEU and chrF of the running text that
-        comes out, against the untouched references, in all three ways of counting (see metrics.bleu); by_length: BLEU
-        for sources of so many words (cased, and of lower-case tokens where those can be had)."""
+        """Return the losses of `evaluate`, and BLEU (in all tokenisations of metrics.bleu) and chrF of the detokenised
+        translations against the original references; by_length: BLEU by the number of words of the source.
+        """
         corpus = self.dataset(split)
         search = {"beam_size": self.config.beam_size, "length_penalty": self.config.length_penalty} | search
         translator = Translator(model, self.text, self.data.source, self.data.target, self.data.style)
@@ -212,7 +205,7 @@ class Translation(TextTask[ParallelSplit]):
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}
 
     def _by_length(self, sources: list[str], written: list[str], references: list[str]) -> list[dict[str, Any]]:
-        """BLEU by the number of words in the source, with spaces between them."""
+        """Return BLEU by the number of space-separated words of the source."""
         kinds = {"bleu": (written, references, "13a")}
         if moses.is_available():
             target = self.data.target
@@ -228,18 +221,18 @@ class Translation(TextTask[ParallelSplit]):
 
 
 class Translator(Predictor):
-    """Lines in, lines out, in the same order, whatever the lines hold.
+    """Lines in, translations out, in the same order.
 
         translate = regard.load("en-de")
         translate("Two dogs are playing.")                         a Text (a str) with score and candidates
         translate(["Good morning.", "Good night."], beam_size=8)   a list of them
 
-    An empty or blank line gives an empty line. Control characters count as spaces, halves of broken characters are
-    replaced. A line of more than `max_length` tokens is cut at the ends of its sentences, else between words, else
-    anywhere; its parts are translated one by one and joined with spaces, and a warning (logger "regard", to stderr by
-    default) says so. Lines of similar length go through the model together; that does not change what comes out.
+    A blank line gives an empty line. Control characters count as spaces, unpaired surrogates are replaced. A line of
+    more than `max_length` tokens is split at the ends of its sentences, else between words, else anywhere; its parts
+    are translated separately and joined with spaces, and a warning (logger "regard", by default on stderr) says so.
+    Lines of similar length are translated together, which does not change any translation.
 
-    `style` "moses" is for models of tokenised lower-case text: lines are brought into that form and back.
+    `style` "moses" is for models of tokenised lower-case text: lines are converted to that form and back.
     """
 
     inputs = {"text": Text}  # noqa: RUF012
@@ -267,7 +260,7 @@ class Translator(Predictor):
     ) -> None:
         self.model, self.text, self.source, self.target, self.style = model.eval(), text, source, target, style
         known = getattr(getattr(model, "config", None), "length", None) or max_length + 1
-        self.max_length = min(max_length, known - 1)  # one place is the end token's
+        self.max_length = min(max_length, known - 1)  # one position is for the end token
         self.max_new_tokens = max(known, 2)
 
     @classmethod
@@ -328,11 +321,11 @@ class Translator(Predictor):
         return [_join_parts([next(candidates) for _ in line], options.num_candidates) for line in parts]
 
     def attention(self, line: str, translation: str | None = None, beam_size: int = 4, only: str = "*") -> list[Trace]:
-        """Who looked at whom while this translation (by default the best one found) was written.
+        """Return the attention maps of a translation (by default the best one found).
 
-        One pass over the finished translation, so that every map has all its rows. Encoder maps have the source's
-        pieces on both sides. In the decoder a row is the token being written and a column what it could see: the
-        source's pieces (cross) or what had been written before (self), begin token first.
+        They come from one pass over the finished translation. Encoder maps have the tokens of the source on both axes.
+        In decoder maps a row is a predicted token, and a column a token of the source (cross-attention) or a target
+        token before it, starting with the begin token (self-attention).
         """
         from regard.attention.capture.watch import watch
 
@@ -358,10 +351,10 @@ class Translator(Predictor):
                 traces.append(trace.with_labels(of["read"], of["read"]))
         return traces
 
-    # -- lines -> numbers ----------------------------------------------------------------------------------------------
+    # -- lines -> token ids --------------------------------------------------------------------------------------------
 
     def _parts(self, lines: Sequence[str], numbers: Sequence[int]) -> list[list[list[int]]]:
-        """Every line as the parts it is translated in: none where it is blank, several where it is too long."""
+        """Return the token ids of the parts of every line: none if it is blank, several if it is too long."""
         cleaned = [clean_line(line, number) for number, line in zip(numbers, lines, strict=True)]
         encoded = self._encode(cleaned, self.source)
         parts: list[list[list[int]]] = []
@@ -372,17 +365,17 @@ class Translator(Predictor):
             pieces = [piece for sentence in split_sentences(line) for piece in self._cut(sentence)]
             what = self._named(line, number)
             log.warning(
-                "%s: %d tokens, at most %d go at once: cut into %d", what, len(ids), self.max_length, len(pieces)
+                "%s has %d tokens, more than %d: split into %d parts", what, len(ids), self.max_length, len(pieces)
             )
             parts.append(pieces)
         return parts
 
     def _named(self, line: str, number: int) -> str:
-        """What a line is called when something is said of it."""
+        """Return the name of a line in messages."""
         return f"line {number}"
 
     def _cut(self, sentence: str) -> Iterator[list[int]]:
-        """A sentence in parts that are short enough, cut between words where there are words."""
+        """Yield the parts of a sentence, each short enough, split between words where possible."""
         (whole,) = self._encode([sentence], self.source)
         if len(whole) <= self.max_length:
             yield from [whole] if whole else []
@@ -398,13 +391,13 @@ class Translator(Predictor):
             room -= size
         groups.append(words[begin:])
         for ids in self._encode([" ".join(group) for group in groups], self.source):
-            for at in range(0, len(ids), self.max_length):  # one word that is too long by itself
+            for at in range(0, len(ids), self.max_length):  # a single word that is too long
                 yield ids[at : at + self.max_length]
 
     def _one(self, line: str, language: str) -> list[int]:
         (ids,) = self._encode([clean_line(line, 1)], language)
         if not ids:
-            raise BadInput("an empty line has no attention to look at")
+            raise BadInput("an empty line has no attention maps; give some text")
         if len(ids) > self.max_length:
             raise BadInput(f"the line has {len(ids)} tokens; attention can be shown for at most {self.max_length}")
         return ids
@@ -417,7 +410,7 @@ class Translator(Predictor):
         lines = [_LINE_BREAKS.sub(" ", line).strip() for line in self.text.decode(rows)]
         return moses.detokenize(lines, self.target) if self.style == "moses" else lines
 
-    # -- numbers -> numbers --------------------------------------------------------------------------------------------
+    # -- search -------------------------------------------------------------------------------------------------------
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -425,7 +418,7 @@ class Translator(Predictor):
     def _search(
         self, rows: Sequence[list[int]], options: GenerationConfig, batch_tokens: int, seeds: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """The best outputs of every row. Rows go through the model sorted by length, about `batch_tokens` at a time."""
+        """Return the best hypotheses of every row; rows are batched by length, about `batch_tokens` at a time."""
         self.model.eval()
         device = self._device()
         flat = RaggedTensor.from_rows([[*row, self.text.eos] for row in rows])
@@ -471,12 +464,18 @@ class Translator(Predictor):
         return (2 * lengths + 16 + more).clamp(max=most)
 
     def _banned(self) -> Sequence[int]:
-        """Tokens that are never written."""
+        """Return the tokens that are never generated."""
         return () if self.text.pad == self.text.eos else (self.text.pad,)
 
 
+def model_inputs(batch: PairBatch | ChunkingBatch | SpeechBatch) -> tuple[Tensor, ...]:
+    """Return the arguments of an encoder-decoder: source, target without its last token, and the lengths of both."""
+    source, source_lengths, target, target_lengths = batch[:4]
+    return source, target[:, :-1], source_lengths, target_lengths - 1
+
+
 def shift_targets(batch: PairBatch | SpeechBatch) -> Int[Tensor, "B T"]:
-    """The token after each decoder input; -100 where there is none (by the lengths, not by the padding's value)."""
+    """Return the target of each decoder input; -100 in the padding, by the lengths and not by the token."""
     wanted = batch.target[:, 1:]
     index = torch.arange(wanted.shape[1], device=wanted.device)
     return wanted.masked_fill(index >= batch.target_lengths[:, None] - 1, -100)
@@ -485,7 +484,7 @@ def shift_targets(batch: PairBatch | SpeechBatch) -> Int[Tensor, "B T"]:
 def label_smoothed_cross_entropy(
     logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """Label-smoothed cross-entropy, summed over the tokens that are wanted; in float32 whatever the logits are."""
+    """Return the label-smoothed cross-entropy summed over the targets, computed in float32."""
     return nn.functional.cross_entropy(
         logits.flatten(0, 1).float(),
         wanted.flatten(),
@@ -496,7 +495,7 @@ def label_smoothed_cross_entropy(
 
 
 def _part_seed(seed: int, number: int, part: int) -> int:
-    """The seed of a part of a line."""
+    """Return the seed of a part of a line."""
     found = seed * 1_000_003 + number * 1009 + part
     return found if MIN_SEED <= found <= MAX_SEED else found % MAX_SEED
 
@@ -506,7 +505,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
 
 
 def clean_line(line: str, number: int) -> str:
-    """A line as text that can be encoded: no control characters, no halves of broken characters."""
+    """Return a line without control characters and unpaired surrogates, which cannot be encoded."""
     if not isinstance(line, str):
         raise BadInput(f"line {number} is a {type(line).__name__}, not text")
     return _CONTROL.sub(" ", replace_surrogates(line)).strip()
@@ -518,7 +517,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def _join_parts(parts: Sequence[Sequence[Candidate]], num_candidates: int) -> list[Candidate]:
-    """The candidates of a line from those of its parts: best with best, second with second."""
+    """Return the candidates of a line, joined from those of its parts rank by rank."""
     ranked = []
     for rank in range(max((len(part) for part in parts), default=1)):
         chosen = [part[min(rank, len(part) - 1)] for part in parts if part]

@@ -1,15 +1,15 @@
-"""Word vectors: tell the words near a word from words drawn at random.
+"""Word vectors: tell the words near a word from random words.
 
     input        Text: a word
     output       Neighbors
     loss         negative sampling, summed over windows (models.word2vec)
     metrics      loss (nats per word, on windows that are always the same)
 
-    nearest      cos(v_word, v)               the words of the largest cosine, the word itself left out
-    analogy      cos(v_b - v_a + v_c, v)      with all vectors of length one, the three words left out
+    nearest      cos(v_word, v)               the words with the largest cosine, without the word itself
+    analogy      cos(v_b - v_a + v_c, v)      with all vectors of length one, without the three words
 
-Which words are dropped, how far a window reaches and what is drawn against it: data.text.skip_gram. The loss depends on
-all three, so it compares runs with the same settings only.
+Subsampling, windows and negatives are those of data.text.skip_gram. The loss depends on all three, so that only runs
+with the same settings can be compared.
 
 Mikolov, Yih, Zweig: Linguistic Regularities in Continuous Space Word Representations. NAACL 2013
 """
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """What is near, and what it is told from."""
+    """Settings of the windows, of negative sampling and of evaluation."""
 
-    window: int = 5  # words to each side at most
-    negatives: int = 5  # words drawn for a window
-    power: float = field(0.75, low=0)  # of the frequency they are drawn by
-    subsample: float = field(1e-3, low=0)  # words more frequent than this are dropped now and then; 0: never
-    eval_examples: int | None = None  # windows at each look; None: all of the validation part
+    window: int = 5  # most words on each side
+    negatives: int = 5  # random words for each window
+    power: float = field(0.75, low=0)  # of the frequency, in the distribution of negatives
+    subsample: float = field(1e-3, low=0)  # words more frequent than this are dropped at random; 0: none
+    eval_examples: int | None = None  # windows of each evaluation in training; None: the whole split
 
     def quick(self) -> Config:
-        """A few windows at each look."""
+        """Return the settings of a quick run."""
         return replace(self, eval_examples=512)
 
     def build(self, data: WordSentences, seed: int = 0, folder: Path | None = None) -> WordVectors:
-        """The task on these data; with the vocabulary in the folder where one is given, else theirs."""
+        """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
         return WordVectors(self, data, load_tokenizer(folder), seed)
 
 
 class WordVectors(TextTask[ContextWindows]):
-    """What the training loop trains."""
+    """Train and evaluate word vectors."""
 
     metrics = (loss_metric("nats per word, positives and negatives"),)
     split_size = "words"
@@ -80,42 +80,37 @@ class WordVectors(TextTask[ContextWindows]):
         self._parts["train"] = self._context_windows(numbers)
 
     def fit(self, config: Any) -> Any:
-        """A model's Config with what only the data know: the size of the vocabulary."""
         return replace(config, vocab=self.text.size)
 
     def count(self, batch: ContextWindowBatch) -> int:
-        """The number of words."""
         return len(batch.words)
 
     def loss(
         self, model: nn.Module, batch: ContextWindowBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """Negative sampling, summed over the batch."""
+        """Return the loss of negative sampling, summed over the batch."""
         total = model(batch.words, batch.contexts, batch.negatives)
         return total, {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        """The task as plain values, to stand beside a saved model."""
         return {"name": self.name}
 
     def card(self) -> str:
-        """One line on the data, for the run's first line."""
         return (
-            f"{', '.join(self.data.corpora)}, {len(self._parts['train']):,} words, {self.text.size:,} known, "
-            f"windows of {self.config.window} to each side, {self.config.negatives} drawn, {self.data.batch_tokens:,} "
-            "a batch"
+            f"{', '.join(self.data.corpora)}, {len(self._parts['train']):,} words, vocabulary {self.text.size:,}, "
+            f"windows of {self.config.window} on each side, {self.config.negatives} negatives, "
+            f"{self.data.batch_tokens:,} words a batch"
         )
 
     def _load(self, split: str) -> ContextWindows:
         return self._context_windows(self.data.numbers(split, self.text))
 
     def fingerprint(self) -> str:
-        """A few letters that change when the training data do."""
         return self.data.fingerprint("train")
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """How good a model is on a part of the data. Keys: loss (nats per word), words."""
+        """Return the metrics of a model on a split: loss (nats per word), words."""
         device = next(model.parameters()).device
         model.eval()
         total, words = torch.zeros((), dtype=torch.float64, device=device), 0
@@ -172,17 +167,17 @@ class NearestWords(Predictor):
         return self._nearest(F.normalize(y - x + z, dim=0), top_k, given)
 
     def vectors(self, words: Sequence[str]) -> Float[Tensor, "K C"]:
-        """The vectors of words, as they were trained."""
+        """Return the vectors of words, not normalised."""
         if isinstance(words, str):
             raise BadInput("vectors takes a list of words; for one word give a list of one")
         numbers = torch.tensor([self.word_id(word) for word in words], dtype=torch.long)
         return self._table[numbers]
 
     def word_id(self, word: str) -> int:
-        """The row of a word; an unknown one is an error that offers what is spelled like it."""
+        """Return the row of a word; raise `UnknownName` with similar words if there is none."""
         if not isinstance(word, str) or not word.strip():
-            raise BadInput("give a word: this one is empty")
-        if word in self._numbers:  # as it is spelled there: data that came cut into words hold some that we would cut
+            raise BadInput("the word is empty; give a word")
+        if word in self._numbers:  # pretokenised data may have words that our tokenizer splits
             return self._numbers[word]
         found = self.text.encode_one(word)
         if len(found) == 1 and found[0] in self._known:
@@ -190,12 +185,12 @@ class NearestWords(Predictor):
         if len(found) > 1:
             raise BadInput(f"'{word}' is {len(found)} words ({', '.join(self.text.pieces(found))}); give one at a time")
         close = get_close_matches(word.lower(), self._spelled, n=4, cutoff=0.6)
-        hint = f"spelled like it: {', '.join(close)}" if close else "and none is spelled like it"
+        hint = f"similar ones: {', '.join(close)}" if close else "none is spelled like it"
         raise UnknownName(f"'{word}' is not among the {len(self._known):,} words of this model; {hint}")
 
     @property
     def vocabulary(self) -> list[str]:
-        """The words there are, the most frequent first."""
+        """All words, the most frequent first."""
         return self._spelled
 
     @cached_property
@@ -220,7 +215,7 @@ class NearestWords(Predictor):
 
     @cached_property
     def _units(self) -> Tensor:
-        """All vectors with length one, those of no word with length zero."""
+        """All vectors with length one; rows that are no word are zero."""
         real = torch.zeros(len(self._table), 1, device=self._table.device)
         real[[*self._known]] = 1
         return F.normalize(self._table.float(), dim=1) * real

@@ -1,9 +1,9 @@
-"""Zero-shot classification: the label whose vector is nearest to the text's, without training.
+"""Zero-shot classification: labels by the similarity of their vectors to that of the text, without training.
 
     p(label) = softmax over the labels of  20 · cos(vector of the text, vector of the label)
 
-20 is the scale with which sentence vectors of the kind of MiniLM are trained to find their partners among others. A
-label may be several words; the better it describes the texts that it stands for, the better it is found.
+20 is the scale in the training loss of sentence embedders such as MiniLM. A label may be several words; it works best
+if it describes the texts.
 
 Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
 Yin, Hay, Roth: Benchmarking Zero-shot Text Classification. EMNLP 2019. arXiv:1909.00161
@@ -36,7 +36,7 @@ class ZeroShotClassifier(Predictor):
     def __init__(self, embedder: TextEmbedder, labels: Sequence[str]) -> None:
         labels = [label.strip() for label in labels]
         if len(labels) < 2 or not all(labels) or len(set(labels)) < len(labels):
-            raise BadInput(f"give at least two labels, none of them empty or twice; not {', '.join(labels) or 'none'}")
+            raise BadInput(f"labels must be at least two, not empty and different; got {', '.join(labels) or 'none'}")
         self.embedder, self.labels, self.model = embedder, labels, embedder.model
         self.vectors = F.normalize(embedder(labels), dim=-1)
 
