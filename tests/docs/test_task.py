@@ -15,7 +15,7 @@ from tests.stories.own_task import FOLDER, imported
 
 from .blocks import FENCE, ROOT, blocks
 
-PAGE = ROOT / "docs" / "method" / "task.md"
+PAGE = ROOT / "docs" / "how" / "task.md"
 PLUGIN = {"REGARD_PLUGINS": "toy_detector.py"}
 
 

@@ -357,7 +357,8 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """Return the preprocessing as in timm's `pretrained_cfg`."""
-    if how.crop_rounding != "even":
+    has_margin = how.crop < 1 or how.crop_mode != "squash"
+    if how.crop_rounding != "even" and has_margin:
         raise Unsupported(
             f"timm needs preprocessing with crop_rounding='even', got crop_rounding='{how.crop_rounding}'"
         )
