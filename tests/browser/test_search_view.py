@@ -16,7 +16,7 @@ SCRIPT = "<img src=x onerror=document.title='taken'> <script>document.title='tak
 
 
 def staged(page, model, text=None, how=None, **numbers):
-    """The theatre with a search on its stage."""
+    """The search view with a search."""
     page.driver.get("about:blank")
     page.driver.get(f"{page.address}/?model={model}#search")
     page.until(lambda: page.all("#search-model option"), "the models are there")
@@ -149,7 +149,7 @@ def test_script_in_a_text_is_inert(page):
     staged(page, "en-de", SCRIPT, beam_size=2)
     page.one(".search-board").send_keys(Keys.END)
     assert page.driver.title == "Regard: the explorer"
-    assert not page.all(".theatre img, .theatre script")
+    assert not page.all("#search img, #search script")
 
 
 def test_what_is_refused_is_said(page):

@@ -217,7 +217,7 @@ def test_a_page_says_what_is_only_for_pictures(folder, photos, tmp_path, capsys)
     assert "A page contains all layers, heads and positions" in capsys.readouterr().err
     assert call(*words) == 0
     assert "A page" not in capsys.readouterr().err
-    assert '"relevance":["cat","dog","bird","fish"]' in (tmp_path / "a.html").read_text("utf-8")
+    assert '"relevance_targets":["cat","dog","bird","fish"]' in (tmp_path / "a.html").read_text("utf-8")
 
 
 def test_an_image_has_a_page_too(folder, photos, tmp_path, capsys):

@@ -403,7 +403,7 @@ def test_a_sound_is_shown_as_frames_in_time(load):
 @pytest.mark.parametrize(
     ("name", "given", "wrong"),
     [
-        ("en-de", {}, "no 'text'"),
+        ("en-de", {}, "'text' is missing"),
         ("en-de", {"text": 5}, "'text' is a int"),
         ("en-de", {"text": "Hi", "txet": ""}, "did you mean 'text'"),
         ("en-de", {"text": "  "}, "empty line"),

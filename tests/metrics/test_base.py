@@ -65,3 +65,24 @@ def test_a_report_is_printed_with_units_signatures_and_edits():
     assert lines[0] == "test: 1,050 recordings, loss 0.3015 nats per label, WER 5.00 %"
     assert lines[1] == "    1 substitutions, 0 insertions, 2 deletions of 9 words"
     assert lines[2].split() == ["BLEU", "31.20", "case:mixed"]
+
+
+def test_cased_scores_of_a_model_that_writes_lower_case_are_left_out():
+    lower = Metric("bleu_lower", "BLEU, lower-case")
+    numbers = {
+        "bleu": 7.96,
+        "bleu_signature": "cased",
+        "bleu_lower": 35.5,
+        "bleu_lower_signature": "lc",
+        "loss": 3.687e-14,
+    }
+    row = {"from": 1, "to": 5, "count": 2, "bleu": 7.0, "bleu_lower": 30.0}
+    metrics = (Metric("bleu", "BLEU"), lower, loss_metric("nats per token"))
+    shown = "\n".join(describe_report("test", numbers | {"by_length": [row], "lower_case": True}, metrics, "sentences"))
+    assert "35.5" in shown
+    assert "7.96" not in shown
+    assert "7.0" not in shown
+    assert "e-14" not in shown
+    assert "lower case only" in shown
+    shown = "\n".join(describe_report("test", numbers | {"lower_case": False}, metrics, "sentences"))
+    assert "7.96" in shown

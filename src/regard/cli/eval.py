@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.metrics.base import Metric
 
 _BUCKET = ("from", "to", "count")
+_CASED = ("bleu", "chrf")  # scores that count case
 _EDITS = ("substitutions", "insertions", "deletions")
 
 
@@ -102,8 +103,13 @@ def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Met
     from regard.metrics.by_length import bucket_label
 
     size = f"{numbers[split_size]:,} {split_size}" if split_size in numbers else ""
-    known = [(metric, value) for key, value in numbers.items()
-             if isinstance(value, float) and (metric := find_metric(metrics, key)) is not None]  # fmt: skip
+    # a model that writes lower case only cannot match the case of its references
+    left_out = _CASED if numbers.get("lower_case") else ()
+    known = [
+        (metric, value)
+        for key, value in numbers.items()
+        if key not in left_out and isinstance(value, float) and (metric := find_metric(metrics, key)) is not None
+    ]
     plain = [f"{m.name} {m.format(value)}" for m, value in known if f"{m.key}_signature" not in numbers]
     yield f"{part}: {', '.join(filter(None, [size, *plain]))}"
     if "words" in numbers and all(key in numbers for key in _EDITS):
@@ -112,10 +118,12 @@ def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Met
     for metric, value in known:
         if signature := numbers.get(f"{metric.key}_signature"):
             yield f"    {metric.name:18} {metric.format(value):>8}   {signature}"
+    if left_out:
+        yield "    this model writes lower case only: cased BLEU and chrF are left out"
     for row in numbers.get("rollouts", ()):
         yield f"    target return {row['target_return']:6.1f}   return {row['return']:6.1f} ± {row['return_std']:.1f}"
     for row in numbers.get("by_length", ()):
-        scores = [(find_metric(metrics, key), value) for key, value in row.items() if key not in _BUCKET]
+        scores = [(find_metric(metrics, key), value) for key, value in row.items() if key not in (*_BUCKET, *left_out)]
         shown = "  ".join(f"{metric.name} {metric.format(value):>8}" for metric, value in scores if metric is not None)
         yield f"    length {bucket_label(row):>6} ({row['count']:,})   {shown}"
 

@@ -3,6 +3,8 @@
     beam     keep the K best unfinished outputs of each input; an output is finished when it ends in eos
     score    log p(output) / length^penalty, length counted with its eos
     stop     an input is done when no unfinished output, at its present length, scores better than its K-th finished one
+             (early_stopping False); when K are finished (True); or when none could score better at its full length
+             ("never"), as in transformers
 
 Each input has its own limit, stopping and random numbers, so a batch gives the same outputs as single inputs. Inputs
 that are done leave the batch once a quarter of it is done. On a GPU, the step of a model with static shapes is captured
@@ -23,7 +25,7 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.decoding.sample_search import SampleSearch
 from regard.decoding.sampling import NEG_INF, Sampler, fast_topk
-from regard.decoding.search_loop import Hypothesis, SearchLoop, log_probs
+from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop, log_probs
 from regard.decoding.search_observer import BeamCandidates
 
 __all__ = ["Hypothesis", "beam_search", "greedy_search", "sample"]
@@ -37,6 +39,8 @@ def greedy_search(
     previous_tokens: Sequence[Sequence[int]] | None = None,
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
+    no_repeat_ngram_size: int = 0,
+    min_new_tokens: int = 0,
 ) -> list[Hypothesis]:
     """Return one output per input: always the most likely next token. `previous_tokens` also count as repeated."""
     search = SampleSearch(
@@ -47,6 +51,7 @@ def greedy_search(
         previous_tokens=previous_tokens,
         prefix=prefix,
         banned_tokens=banned_tokens,
+        restrictions=Restrictions(no_repeat_ngram_size, min_new_tokens),
     )
     return [found[0] for found in search.run()]
 
@@ -65,6 +70,8 @@ def sample(
     seed: int | Sequence[int] = 0,
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
+    no_repeat_ngram_size: int = 0,
+    min_new_tokens: int = 0,
 ) -> list[list[Hypothesis]]:
     """Sample `num_samples` outputs per input; a seed per input (or one, counted up) makes them repeatable."""
     sampler = Sampler(temperature, top_k, top_p, min_p)
@@ -80,6 +87,7 @@ def sample(
         previous_tokens,
         prefix,
         banned_tokens,
+        Restrictions(no_repeat_ngram_size, min_new_tokens),
     )
     return search.run()
 
@@ -95,6 +103,10 @@ def beam_search(
     diversity: float = 0.5,
     prefix: Sequence[Sequence[int]] | None = None,
     banned_tokens: Sequence[int] = (),
+    early_stopping: bool | str = False,
+    no_repeat_ngram_size: int = 0,
+    min_new_tokens: int = 0,
+    previous_tokens: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `num_candidates` best outputs per input, best first.
 
@@ -106,9 +118,12 @@ def beam_search(
             f"beam_size={beam_size}, groups={groups}, num_candidates={num_candidates}: groups must divide beam_size, "
             "and num_candidates must be 1 to beam_size"
         )
+    if early_stopping not in (True, False, "never"):
+        raise RegardError(f"early_stopping must be True, False or 'never', got {early_stopping!r}")
     return _BeamSearch(
-        model, inputs, max_length, prefix, banned_tokens, beam_size, length_penalty, num_candidates, groups, diversity
-    ).run()
+        model, inputs, max_length, prefix, banned_tokens, beam_size, length_penalty, num_candidates, groups, diversity,
+        early_stopping, Restrictions(no_repeat_ngram_size, min_new_tokens), previous_tokens,
+    ).run()  # fmt: skip
 
 
 class _BeamSearch(SearchLoop):
@@ -126,11 +141,15 @@ class _BeamSearch(SearchLoop):
         num_candidates: int,
         groups: int,
         diversity: float,
+        early_stopping: bool | str,
+        restrictions: Restrictions,
+        previous_tokens: Sequence[Sequence[int]] | None,
     ) -> None:
         with torch.inference_mode():
-            super().__init__(model, inputs, max_length, prefix, banned_tokens, beam_size)
+            super().__init__(model, inputs, max_length, prefix, banned_tokens, beam_size, restrictions, previous_tokens)
         self.penalty, self.num_candidates, self.groups, self.diversity = penalty, num_candidates, groups, diversity
-        self.settings = penalty, groups, diversity
+        self.early_stopping = early_stopping
+        self.settings = penalty, groups, diversity, early_stopping, restrictions
         batch, device, group_size = len(self.found), self.limit.device, beam_size // groups
         self.token_history = torch.full((self.last, batch, beam_size), self.eos, device=device)
         self.parents = torch.zeros(self.last, batch, beam_size, dtype=torch.long, device=device)
@@ -145,7 +164,7 @@ class _BeamSearch(SearchLoop):
         """Extend every beam by one token, set finished ones aside, keep the best of the rest."""
         group_size = self.beam_size // self.groups
         # B K V, where K is 1 at the first step
-        p = self.apply_prefix(log_probs(self.scores()))
+        p = self.apply_prefix(self.restrict(log_probs(self.scores())))
         is_first_step = p.shape[1] == 1 and self.live.shape[1] == 1
         tokens, parents, totals, finished = [], [], [], []
         candidates: list[BeamCandidates] = []
@@ -205,10 +224,16 @@ class _BeamSearch(SearchLoop):
         for group in range(self.groups):
             beams = slice(group * group_size, (group + 1) * group_size)
             self.merge(group, finished[group], (cut[:, beams], end[:, beams], totals[:, beams]))
+        if self.early_stopping == "never" and self.penalty > 0:  # of the longest output that is possible
+            length = (self.limit.double() ** self.penalty)[:, None]
         best = totals.unflatten(1, (self.groups, group_size)).amax(2).double() / length  # B G
         # outputs cut off by the limit enter the pool only when the input is done anyway
-        cannot_improve = (best <= self.pool[:, :, -1]).all(1)
-        self.done.logical_or_(at_limit | cannot_improve)
+        worst = self.pool[:, :, -1]
+        cannot_improve = best <= worst
+        if self.early_stopping is True:
+            cannot_improve |= worst > NEG_INF  # enough are finished
+        self.done.logical_or_(at_limit | cannot_improve.all(1))
+        self.remember(tokens, parents)
         self.state = self.model.select(self.state, None, parents)
         self.time.add_(1)
         if self.tokens.shape == tokens.shape:

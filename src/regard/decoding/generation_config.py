@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
@@ -52,6 +52,16 @@ class GenerationConfig:
     min_p: float = field(
         0.0, low=0, high=1, help="sample from tokens at least this share as likely as the likeliest", group=SAMPLING
     )
+    early_stopping: bool | Literal["never"] = field(
+        False,
+        help="beam search ends when beam_size texts are finished (true), when no text of the present length would be "
+        "better (false), or of any length (never)",
+        group=SEARCH,
+    )
+    no_repeat_ngram_size: int = field(
+        0, low=0, help="no sequence of so many tokens occurs twice in a text; 0: all may", group=SEARCH
+    )
+    min_new_tokens: int = field(0, low=0, help="fewest tokens of a text")
     repetition_penalty: float = field(
         1.0, above=0, help="above 1, tokens that are in the text already are less likely", group=SAMPLING
     )
@@ -72,6 +82,8 @@ class GenerationConfig:
         validate(self)
         if self.must and (self.prefix or self.groups > 1 or self.sample):
             raise BadInput("must works with plain beam search only; leave out prefix, groups and sample")
+        if self.must and (self.no_repeat_ngram_size or self.min_new_tokens or self.early_stopping):
+            raise BadInput("must works without no_repeat_ngram_size, min_new_tokens and early_stopping; leave them out")
         if self.sample and not self.temperature and self.num_candidates > 1:
             raise BadInput(
                 f"at temperature 0 all samples are the same; num_candidates={self.num_candidates} needs a temperature "
@@ -92,6 +104,10 @@ class GenerationConfig:
         from regard.decoding.sampling import Sampler
 
         return Sampler(self.temperature, self.top_k, self.top_p, self.min_p) if self.is_random else None
+
+    def restrictions(self) -> dict[str, int]:
+        """Return the arguments of a search that restrict which tokens come next."""
+        return {"no_repeat_ngram_size": self.no_repeat_ngram_size, "min_new_tokens": self.min_new_tokens}
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """Raise `Unsupported` if an option that has a reason (name -> why) is not left at its default."""

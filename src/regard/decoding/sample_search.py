@@ -19,7 +19,7 @@ from regard.core.decodable import Decodable
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
-from regard.decoding.search_loop import Hypothesis, SearchLoop, log_probs
+from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop, log_probs
 from regard.decoding.search_observer import SampledTokens
 
 
@@ -38,14 +38,17 @@ class SampleSearch(SearchLoop):
         previous_tokens: Sequence[Sequence[int]] | None = None,
         prefix: Sequence[Sequence[int]] | None = None,
         banned_tokens: Sequence[int] = (),
+        restrictions: Restrictions = Restrictions(),  # noqa: B008
     ) -> None:
         if not penalty > 0:
             raise BadInput(f"repetition_penalty must be above 0 (1: none, 1.2: mild), got {penalty}")
         if num_samples < 1:
             raise BadInput(f"num_samples must be 1 or more, got {num_samples}")
         with torch.inference_mode():
-            super().__init__(model, inputs, max_length, prefix, banned_tokens, num_samples)
-        self.penalty, self.settings = penalty, (sampling, penalty)
+            super().__init__(
+                model, inputs, max_length, prefix, banned_tokens, num_samples, restrictions, previous_tokens
+            )
+        self.penalty, self.settings = penalty, (sampling, penalty, restrictions)
         self.choose: Callable[[Tensor, Tensor | None], Tensor] = _argmax if sampling is None else sampling  # type: ignore[assignment]
         batch, device = len(self.found), self.limit.device
         self.token_history = torch.full((self.last, batch, num_samples), self.eos, device=device)
@@ -69,9 +72,8 @@ class SampleSearch(SearchLoop):
             self.state = self.model.select(self.state, None, beams)
             p = p.expand(-1, self.beam_size, -1)
         uniform = None if self.uniform is None else self.uniform.index_select(0, self.time[None])[0]
-        allowed = self.apply_prefix(
-            p if self.penalty == 1 else apply_repetition_penalty(logits, self._previous(p), self.penalty)
-        )
+        allowed = p if self.penalty == 1 else apply_repetition_penalty(logits, self._previous(p), self.penalty)
+        allowed = self.apply_prefix(self.restrict(allowed))
         token = self.choose(allowed, uniform)
         gain = p.gather(-1, token[..., None]).squeeze(-1)
         is_over = self.ended | self.done[:, None]  # ended, or at the input's limit
@@ -81,6 +83,7 @@ class SampleSearch(SearchLoop):
         if self.previous_tokens is not None:
             self.previous_tokens.scatter_(-1, token[..., None], True)
         self.ended.logical_or_(token == self.eos)
+        self.remember(token)
         self.time.add_(1)
         self.done.logical_or_(self.ended.all(1) | (self.time >= self.limit))
         self.tokens = token if self.tokens.shape != token.shape else self.tokens.copy_(token)

@@ -15,13 +15,31 @@ import torch
 
 from regard.core.cancellation import check_cancelled
 from regard.core.decodable import Decodable
-from regard.core.errors import RegardError
-from regard.core.shapes import Float, Tensor
+from regard.core.errors import BadInput, RegardError
+from regard.core.shapes import Float, Int, Tensor
 from regard.decoding.sampling import NEG_INF
 from regard.decoding.search_observer import current_observer
 from regard.runtime import cuda_graph
 
 CUDA_CHECK_INTERVAL = 8  # on a GPU, steps between checks which inputs are done
+
+
+@dataclass(frozen=True)
+class Restrictions:
+    """Which tokens may not come next, as in transformers.
+
+    Args:
+        no_repeat_ngram_size: no sequence of so many tokens occurs twice in a text, its prompt included; 0: all may.
+        min_new_tokens: an output has at least so many tokens before its end token.
+    """
+
+    no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"{name} must be at least 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,10 @@ class SearchLoop:
         prefix: Sequence[Sequence[int]] | None,
         banned_tokens: Sequence[int],
         beam_size: int,
+        restrictions: Restrictions = Restrictions(),  # noqa: B008
+        previous_tokens: Sequence[Sequence[int]] | None = None,
     ) -> None:
+        self.restrictions = restrictions
         self.model, self.beam_size, self.eos, self.observer = model, beam_size, model.eos, current_observer()
         batch, device = inputs[0].shape[0], inputs[0].device
         self.limit = torch.as_tensor(max_length, device=device).expand(batch).clone()
@@ -71,6 +92,7 @@ class SearchLoop:
         if batch:
             capacity = -(-(1 + beam_size * self.last) // 16) * 16  # aligned, so that GPU kernels need not pad the mask
             self.tokens, self.state = model.start(*inputs, capacity=capacity)
+        self.text_history = _history(previous_tokens, self.tokens, self.last, restrictions.no_repeat_ngram_size)
 
     def run(self) -> list[list[Hypothesis]]:
         """Step until every input is done and return the outputs of each."""
@@ -131,6 +153,34 @@ class SearchLoop:
         vocabulary = torch.arange(logits.shape[-1], device=logits.device)
         return logits.masked_fill((forced >= 0) & (vocabulary != forced), NEG_INF)
 
+    def restrict(self, scores: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
+        """Set the scores of tokens that may not come next to -inf."""
+        if self.restrictions.min_new_tokens:
+            every = torch.arange(scores.shape[-1], device=scores.device)
+            early = self.time < self.restrictions.min_new_tokens
+            scores = scores.masked_fill((every == self.eos) & early, NEG_INF)
+        if self.text_history is None:
+            return scores
+        size = self.restrictions.no_repeat_ngram_size
+        end = self.text_history.shape[-1] - self.last + self.time
+        last = self.text_history.index_select(-1, end - torch.arange(size - 1, 0, -1, device=scores.device))  # B k n-1
+        ngrams = self.text_history.unfold(-1, size, 1)  # B k W n
+        repeats = (ngrams[..., :-1] == last[..., None, :]).all(-1) & (ngrams >= 0).all(-1)
+        ban = torch.where(repeats, NEG_INF, -NEG_INF).to(scores.dtype)
+        shape = (*scores.shape[:2], -1)
+        return scores.scatter_reduce(-1, ngrams[..., -1].clamp(min=0).expand(shape), ban.expand(shape), "amin")
+
+    def remember(self, words: Tensor, parents: Tensor | None = None) -> None:
+        """Append the newest token of every beam to its text, before the time advances."""
+        if self.text_history is None:
+            return
+        text = self.text_history
+        if parents is not None:
+            text = text.gather(1, parents[..., None].expand(-1, -1, text.shape[-1]))
+        text = text.expand(*words.shape, -1).clone()
+        text.index_copy_(-1, (text.shape[-1] - self.last + self.time)[None], words[..., None])
+        self.text_history = self.text_history.copy_(text) if self.text_history.shape == text.shape else text
+
     def advance(self) -> None:
         """Take one step; persistent tensors are written in place, so that it can be replayed."""
         raise NotImplementedError
@@ -143,11 +193,27 @@ class SearchLoop:
         """Keep only these rows of the batch."""
         self.done, self.limit = self.done[rows], self.limit[rows]
         self.forced = None if self.forced is None else self.forced[rows]
+        self.text_history = None if self.text_history is None else self.text_history[rows]
 
 
 def log_probs(logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
     """Return log-probabilities in at least float32: one fused pass, cheaper than logsumexp's four."""
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def _history(
+    previous: Sequence[Sequence[int]] | None, start: Tensor, last: int, ngram: int
+) -> Int[Tensor, "B 1 L"] | None:
+    """Return the tokens before the output, at the left of room for `last` more; without any, the first one read.
+
+    -1 is no token. None: nothing needs to be remembered.
+    """
+    if not ngram:
+        return None
+    rows = [list(row) for row in (start.tolist() if previous is None else previous)]
+    before = max(ngram - 1, *(len(row) for row in rows), 0)
+    table = [[-1] * (before - len(row)) + row + [-1] * last for row in rows]
+    return torch.tensor(table, dtype=torch.long, device=start.device).view(len(rows), 1, before + last)
 
 
 def _forced_prefixes(prefix: Sequence[Sequence[int]] | None, batch: int, last: int, device: torch.device) -> Any:

@@ -26,6 +26,7 @@ from regard.data.ragged import RaggedTensor
 from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.incremental_detokenizer import IncrementalDetokenizer
 from regard.decoding.sample_search import SampleSearch
+from regard.decoding.search_loop import Restrictions
 from regard.modalities.text import Candidate
 
 if TYPE_CHECKING:
@@ -132,10 +133,13 @@ class TextSampler:
         """Continue every row by at most `max_length` tokens; the drafts are its samples, row by row."""
         samples = len(drafts) // len(rows)
         penalty = options.repetition_penalty
-        previous = None if penalty == 1 else [draft.token_ids() for draft in drafts[::samples]]
+        written = min(len(draft.tokens) for draft in drafts)
+        restrictions = Restrictions(options.no_repeat_ngram_size, max(0, options.min_new_tokens - written))
+        is_needed = penalty != 1 or options.no_repeat_ngram_size
+        previous = [draft.token_ids() for draft in drafts[::samples]] if is_needed else None
         model, inputs, banned = cast(Decodable, self.model), self.pad(rows), self.banned_tokens
         search = SampleSearch(
-            model, inputs, max_length, options.sampler(), samples, seeds, penalty, previous, banned_tokens=banned
+            model, inputs, max_length, options.sampler(), samples, seeds, penalty, previous, None, banned, restrictions
         )
         for _ in search:
             if drafts[0].detokenizer is not None:

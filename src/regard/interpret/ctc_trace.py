@@ -1,4 +1,4 @@
-"""What CTC hears, frame by frame: the lattice of all ways of saying a text, and the search that found the text.
+"""Trace of CTC decoding, frame by frame: the lattice of all alignments of the text, and the search that found it.
 
     lattice    states (blanks and labels in turn) x frames: the share of all ways that are there, and the likeliest way
     greedy     at each frame the likeliest label, and whether it was written down (a blank or a repetition is not)
@@ -48,10 +48,10 @@ class CTCSearchRecorder(SearchObserver):
 
 
 def trace_ctc(predictor: CTCSpeechRecognizer, sound: Any, beam_size: int) -> dict[str, Any]:
-    """One sound with all that CTC knows of it and how the search went, as plain values."""
+    """Return the lattice and the search of one recording, as plain values."""
     frames = predictor.frames(sound)
     if not len(frames) or len(frames) > MAX_FRAMES:
-        raise BadInput(f"the sound has {len(frames)} frames; the theatre shows 1 to {MAX_FRAMES}")
+        raise BadInput(f"the recording has {len(frames)} frames; the search view shows 1 to {MAX_FRAMES}")
     told = CTCSearchRecorder()
     with observe_search(told):
         looked = predictor.analyze(frames, beam_size)
@@ -71,7 +71,7 @@ def trace_ctc(predictor: CTCSpeechRecognizer, sound: Any, beam_size: int) -> dic
 
 
 def _steps(told: CTCSearchRecorder, names: Sequence[str], frames: int) -> list[dict[str, Any]]:
-    """What the search did at each frame."""
+    """Return the search at each frame."""
     if told.frames:
         return [
             {"kept": [_prefix(one, names) for one in kept], "pruned": [_prefix(one, names) for one in dropped],

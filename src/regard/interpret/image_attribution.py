@@ -1,10 +1,10 @@
 """Attribution of an image model: watch one pass and return it as a `see.PixelAttribution`.
 
     classify = regard.load("runs/birds")
-    sight, found = look(classify, "wren.jpg")                     the pass, and what is in the image
-    sight.rollout()                                               Y X, on the pixels that the model was shown
-    sight, found = look(classify, "wren.jpg", answer="robin")     with the gradient of that label's logit
-    sight.relevance()                                             what spoke for a robin
+    attribution, found = attribute_image(classify, "wren.jpg")           the pass, and the label
+    attribution.rollout()                                                Y X, on the pixels that the model was shown
+    attribution, _ = attribute_image(classify, "wren.jpg", "robin")      with the gradient of that label's logit
+    attribution.relevance()                                              relevance for robin: attention x gradient
 
 What the head reads of the last tokens is known from the model: the class token (both of DeiT's), the weights of a
 pooling that attends itself, or else the mean.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def attribute_image(
     classifier: ImageClassifier, image: Any, answer: str | bool = False
 ) -> tuple[PixelAttribution, Classes]:
-    """What a classifier looks at in an image; `answer`: the label to differentiate, True for the likeliest."""
+    """Return the attribution and the classes of an image; `answer`: the label to differentiate, True: the predicted."""
     labels = classifier.labels
     if isinstance(answer, str) and answer not in labels:
         raise UnknownName(f"this model knows no label '{answer}'; {did_you_mean(answer, labels)}")
@@ -57,7 +57,7 @@ def run_with_attribution(
 
 
 def attribution_from_pass(model: nn.Module, last_pass: list[Trace]) -> PixelAttribution:
-    """A pass through a model over images, with what its head reads."""
+    """Return the attribution of a captured pass, with what the head reads."""
     prefix = int(getattr(model, "num_prefix_tokens", 0))
     steps = [step for step in last_pass if step.kind in ("self", "move")]
     if not any(step.kind == "self" for step in steps):

@@ -1,21 +1,20 @@
-"""One input that a model has read, kept to be asked about: which tokens there are and where, and any part of any map.
+"""Inspection: one input of a predictor, its tokens with their positions, its output, and any part of any map.
 
-    seen = look(regard.load("en-de"), {"text": "Two dogs are playing in the snow."})
+    seen = inspect(regard.load("en-de"), {"text": "Two dogs are playing in the snow."})
     seen.about()                                            tokens with their positions, the output, the list of maps
     seen.sample("decoder.blocks.2.cross")                   a thumbnail of every head
     seen.row("decoder.blocks.2.cross", head=3, query=1)     one exact row; head -1 is the mean of all heads
-    seen.rollout(1), seen.relevance(1)                      through all layers; what spoke for a word
+    seen.rollout(1), seen.relevance(1)                      through all layers; attention x gradient for a word
 
-No matrix is stored: what the maps are made of is held (attention.kept), and a row is computed when it is asked for. A
+No matrix is stored, only what the maps are computed from (attention.capture); a row is computed on request. A
 thumbnail takes evenly spread rows, and of each bin of columns the largest weight, so that a narrow line is not lost.
 
     raw             the weights as they are applied
-    without_sink    without the keys on which a head rests when it has nothing to look for: those that a quarter
-                    of the queries see and to which they give a third of their weight, as a mean, and twice an equal
-                    share. The others are scaled so that a row sums to what it did.
-    value           weights times the length of what they move: the value behind the output projection
+    without_sink    without attention sinks: keys that a quarter of the queries see and that get, on average, a third
+                    of their weight and twice the uniform weight. The others are scaled to the same row sum.
+    value           weights times the norm of the value after the output projection
 
-Every task has a file in tasks/looks that says how its input is read and what the two sides of its maps are.
+Every task has a file in interpret/inspections that says how its input is read and what the axes of its maps are.
 
 Xiao, Tian, Chen, Han, Lewis: Efficient Streaming Language Models with Attention Sinks. ICLR 2024. arXiv:2309.17453
 Kobayashi, Kuribayashi, Yokoi, Inui: Attention is Not Only a Weight. EMNLP 2020. arXiv:2004.10102
@@ -81,9 +80,9 @@ _COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 64, 64  # columns computed at a time, and bl
 
 
 class Axis(NamedTuple):
-    """The tokens along one side of a map, and where each stands in what was given; `text` is what positions count in.
+    """The tokens along one axis of a map, and the position of each in the input; `text` is what positions count in.
 
-    `notes` is what the model says of single tokens, such as their tags; "" of those of which it says nothing.
+    `notes` are predictions for single tokens, such as tags; "" where there is none.
     """
 
     name: str
@@ -94,18 +93,18 @@ class Axis(NamedTuple):
     notes: list[str] | None = None
 
     def about(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return self._asdict()
 
 
 class Inspection:
-    """One input that was read. A task's own kind of look writes `read`, `axes_of` and what it can of the rest."""
+    """One input and what the model did with it. Subclasses write `read`, `axes_of` and what else they can offer."""
 
     task: str
-    input_types: ClassVar[Mapping[str, type | tuple[type, ...]]]  # what may be given, and of which type
-    required_inputs: ClassVar[tuple[str, ...]] = ()  # of these, what must be given beside the first
-    input_axis: str  # the side that rollout and relevance lie on
-    output_axis: str | None = None  # the side whose tokens a rollout is asked for
+    input_types: ClassVar[Mapping[str, type | tuple[type, ...]]]  # names and types of inputs and options
+    required_inputs: ClassVar[tuple[str, ...]] = ()  # required besides the first
+    input_axis: str  # the axis of rollout and relevance
+    output_axis: str | None = None  # the axis whose tokens have a rollout
     figure: ClassVar[str] = "token_maps"  # what draws it (interpret.figures)
 
     def __init__(
@@ -123,7 +122,7 @@ class Inspection:
         self.output: dict[str, Any] = {}
         self.note = ""  # a sentence to show with the output
         self.picture: bytes | None = None
-        self.region: tuple[float, ...] | None = None  # of the given picture: what `picture` shows of it, in its pixels
+        self.region: tuple[float, ...] | None = None  # the part of the input image that `picture` shows, in its pixels
         self.audio: dict[str, Any] | None = None
         self.store: MapStore = MapStore()
         self._most, self._lock = most, Lock()
@@ -132,38 +131,38 @@ class Inspection:
         with self._with_interventions():
             self.read()
 
-    # -- what a task's own kind writes ---------------------------------------------------------------------------------
+    # -- for subclasses ------------------------------------------------------------------------------------------------
 
     @classmethod
     def fields(cls, predictor: type[Any]) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return what may be given for a predictor class: inputs (name -> kind) and options (name -> JSON schema)."""
+        """Return the inputs (name -> kind) and options (name -> JSON schema) for a predictor class."""
         first, *rest = cls.input_types
         needed = {name: _input_kind(name, cls.input_types[name]) for name in (first, *cls.required_inputs)}
         return needed, {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
 
     def check(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was given, its names and types checked."""
+        """Return the inputs, their names and types checked."""
         return _check_inputs(inputs, self.input_types, self.required_inputs)
 
     def read(self) -> None:
-        """Run the model over what was given: sets sides, output and the store."""
+        """Run the model on the inputs: set the axes, the output and the store."""
         raise NotImplementedError
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """The names of the sides that a map's rows and columns are."""
+        """Return the names of the axes of a map's rows and columns."""
         raise NotImplementedError
 
     def rollout(self, query: int) -> np.ndarray:
-        """How much of each input cell reaches a token through all layers."""
-        raise Unsupported(f"there is no rollout for the task '{self.task}' with this model")
+        """Return the share of each input cell in a token, through all layers."""
+        raise Unsupported(f"This model has no rollout (task '{self.task}').")
 
     def relevance(self, target: int) -> np.ndarray:
-        """How much each input cell spoke for an answer."""
-        raise Unsupported(f"there is no relevance for the task '{self.task}' with this model")
+        """Return the relevance of each input cell for a target: attention x gradient."""
+        raise Unsupported(f"This model has no relevance (task '{self.task}').")
 
     @property
     def targets(self) -> list[str]:
-        """What relevance can be asked for; empty: it cannot."""
+        """The targets that relevance is available for; empty: none."""
         return []
 
     def summary(self) -> list[str]:
@@ -182,10 +181,10 @@ class Inspection:
             self.predictor.model(*self.model_inputs)
         return [trace.with_labels(*self.labels_of(trace.name)) for trace in seen.traces()]
 
-    # -- what can be asked ---------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def about(self) -> dict[str, Any]:
-        """Everything but bytes and weights, as plain values."""
+        """Return everything but bytes and weights, as plain values."""
         counted = Counter[tuple[str, str]]()
         maps = []
         for held in self.store.values():
@@ -213,16 +212,16 @@ class Inspection:
 
     @property
     def bytes(self) -> int:
-        """What is held of the pass."""
+        """Size of what is stored."""
         own = sum(len(value) for value in self.inputs.values() if isinstance(value, (bytes, str)))
         return self.store.bytes + len(self.picture or b"") + own
 
     def shape(self, name: str) -> tuple[int, int]:
-        """Rows and columns of a map."""
+        """Return the number of rows and columns of a map."""
         return self._shape(self._held(name))
 
     def sample(self, name: str, size: int = 32) -> tuple[np.ndarray, list[float]]:
-        """A thumbnail of every head, uint8 H size size, where 255 is the largest weight of the head; and those.
+        """Return a thumbnail of every head, uint8 H size size (255: the largest weight of the head), and those weights.
 
         A map with fewer rows or columns than that is stretched.
         """
@@ -235,7 +234,7 @@ class Inspection:
     def tile(
         self, name: str, head: int, rows: tuple[int, int], columns: tuple[int, int], size: int
     ) -> tuple[np.ndarray, float]:
-        """Part of a map at a resolution, uint8 with at most `size` rows and columns; and the weight that 255 is.
+        """Return part of a map as uint8 with at most `size` rows and columns, and the weight that 255 stands for.
 
         Where there are more rows than that, evenly spread ones are taken; columns are joined by their largest.
         """
@@ -258,7 +257,7 @@ class Inspection:
         return pixels[0], scales[0]
 
     def row(self, name: str, head: int, query: int, view: View = "raw") -> np.ndarray:
-        """What one query looks at, float32 over all keys; head -1: the mean of all heads."""
+        """Return the weights of one query over all keys, float32; head -1: the mean of all heads."""
         held = self._held(name)
         n, m = self._shape(held)
         heads = self._heads(held, head)
@@ -270,7 +269,7 @@ class Inspection:
         return np.ascontiguousarray(w.mean(0), dtype=np.float32)
 
     def column(self, name: str, head: int, key: int, view: View = "raw") -> np.ndarray:
-        """Who looks at one key, float32 over all queries; head -1: the mean of all heads."""
+        """Return the weights of one key for all queries, float32; head -1: the mean of all heads."""
         held = self._held(name)
         _check_index(key, self._shape(held)[1], "key")
         self._view(held, view)
@@ -279,7 +278,7 @@ class Inspection:
         return np.ascontiguousarray(np.mean(each, axis=0), dtype=np.float32)
 
     def sinks(self, name: str) -> list[list[int]]:
-        """The keys of each head on which it rests, found on evenly spread rows."""
+        """Return the attention sinks of each head, found on evenly spread rows."""
         if name not in self._sinks:
             held = self._held(name)
             n, m = self._shape(held)
@@ -289,7 +288,7 @@ class Inspection:
         return self._sinks[name]
 
     def _repr_html_(self) -> str:
-        """In a notebook: what was read and answered, and a thumbnail of every head."""
+        """Show the inputs, the output and a thumbnail of every head in a notebook."""
         words = [str(v) for v in (*self.inputs.values(), *self.output.values()) if isinstance(v, str) and v]
         said = "".join(f"<p><bdi>{html.escape(text[:300])}</bdi></p>" for text in words)
         lines = []
@@ -305,7 +304,7 @@ class Inspection:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _with_interventions(self) -> Any:
-        """The model as it is, or changed as was asked for."""
+        """Return a context in which the interventions apply."""
         if not self.interventions:
             return nullcontext()
         from regard.interpret.interventions import intervene
@@ -313,7 +312,7 @@ class Inspection:
         return intervene(self.predictor.model, self.interventions)
 
     def _run(self, *inputs: Any) -> Any:
-        """One pass with everything kept; gives the model's answer."""
+        """Run one captured pass and return the model's output."""
         self.model_inputs = inputs
         self.predictor.model.eval()
         with torch.no_grad(), watch_lazy(self.predictor.model, values=True, max_bytes=self._most) as self.store:
@@ -353,7 +352,7 @@ class Inspection:
         return self.store[name]
 
     def _shape(self, held: LazyMap) -> tuple[int, int]:
-        """Rows and columns that stand for something: what is beyond a side's tokens is padding."""
+        """Return the rows and columns of tokens; what is beyond an axis is padding."""
         rows, columns = self.axes_of(held)
         return min(held.rows, len(self.axes[rows].tokens)), min(held.columns, len(self.axes[columns].tokens))
 
@@ -376,7 +375,7 @@ class Inspection:
         return column
 
     def _block(self, held: LazyMap, head: int, key: int) -> np.ndarray:
-        """One column; its neighbours come with it, and are remembered for whoever moves along."""
+        """Return one column; its neighbours are computed with it and cached."""
         which = held.name, head, key // _COLUMN_BLOCK
         with self._lock:
             if which in self._columns:
@@ -400,9 +399,9 @@ def inspect(
     interventions: Sequence[Mapping[str, Any]] = (),
     most: int = MAX_BYTES,
 ) -> Inspection:
-    """Let a task's model read something, and keep what is needed to look at it.
+    """Run a predictor on one input and store what its maps are computed from.
 
-    `given` holds text, image or sound and the options of the task; `most` bounds the bytes that are kept.
+    `inputs` are text, image or audio and the options of the task; `most` limits the bytes that are stored.
     """
     return inspection_class(type(predictor))(predictor, inputs, name=name, interventions=interventions, most=most)
 
@@ -440,13 +439,17 @@ def _check_inputs(
     """Check names and types of the inputs; the first of `input_types` and all `required_inputs` must be present."""
     for key, value in inputs.items():
         if key not in input_types:
-            raise UnknownName(f"nothing called '{key}' can be given here; {did_you_mean(str(key), input_types)}")
+            raise UnknownName(f"there is no input '{key}' here; {did_you_mean(str(key), input_types)}")
         if isinstance(value, bool) or not isinstance(value, input_types[key]):
-            raise BadInput(f"'{key}' is a {type(value).__name__}; that is not what it can be")
+            raise BadInput(f"'{key}' is a {type(value).__name__}; expected {_type_names(input_types[key])}")
     for wanted in (next(iter(input_types)), *required_inputs):
         if wanted not in inputs:
-            raise BadInput(f"there is no '{wanted}' to read")
+            raise BadInput(f"'{wanted}' is missing")
     return dict(inputs)
+
+
+def _type_names(kind: type | tuple[type, ...]) -> str:
+    return " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
 
 
 def _check_index(asked: int, many: int, what: str) -> int:
@@ -457,7 +460,7 @@ def _check_index(asked: int, many: int, what: str) -> int:
 
 def _check_size(size: int) -> int:
     if not 1 <= size <= 4096:
-        raise BadInput(f"a picture of a map has 1 to 4096 pixels a side, not {size}")
+        raise BadInput(f"size must be 1 to 4096 pixels, got {size}")
     return size
 
 

@@ -1,6 +1,6 @@
 """Trace of a decoding search: every step with the candidates that were offered, kept and pruned.
 
-    shown = play(regard.load("en-de"), {"text": "A dog runs."}, method="beam", beams=4)
+    shown = trace_search(regard.load("en-de"), {"text": "A dog runs."}, method="beam", beam_size=4)
     shown["found"][0]["text"]                          # the very translation that a call gives
     shown["steps"][3]["nodes"]                         # what was offered at the fourth word, what was pruned and why
 
@@ -34,7 +34,7 @@ MAX_BEAMS, MAX_TOKENS, MAX_SOURCE_TOKENS = 8, 128, 96  # more can be searched, b
 
 @dataclass(frozen=True)
 class SearchTraceConfig:
-    """What is played: how the search goes. What a way of searching does not use is left alone."""
+    """Settings of the search; a method ignores the settings that it does not have."""
 
     method: str = "beam"  # greedy, beam, diverse or sample
     beam_size: int = 4
@@ -53,20 +53,20 @@ class SearchTraceConfig:
     def __post_init__(self) -> None:
         for name, most in {"beam_size": MAX_BEAMS, "num_candidates": MAX_BEAMS, "max_new_tokens": MAX_TOKENS}.items():
             if not 1 <= getattr(self, name) <= most:
-                raise BadInput(f"{name} is {getattr(self, name)}; the theatre shows 1 to {most}")
+                raise BadInput(f"{name} is {getattr(self, name)}; the search view shows 1 to {most}")
         if self.method == "diverse" and (self.groups < 1 or self.beam_size % self.groups):
             raise BadInput(f"{self.groups} groups do not divide {self.beam_size} beams")
 
 
 class SearchTracer(NamedTuple):
-    """A predictor that searches: the methods it offers, and how it is run with a tree looking on."""
+    """How a class of predictors is traced: its search methods, and the function that runs one."""
 
     methods: tuple[str, ...]
     run: Callable[[Any, Mapping[str, Any], SearchTraceConfig], dict[str, Any]]
 
 
 def search_methods(predictor: Any) -> list[str]:
-    """The methods of searching that can be played with this predictor; none where it does not search."""
+    """Return the search methods of a predictor; none where it does not search."""
     play = _tracer(predictor)
     return [] if play is None else list(play.methods)
 
@@ -79,10 +79,10 @@ def trace_search(predictor: Any, inputs: Mapping[str, Any], **search: Any) -> di
     known = {field.name for field in fields(SearchTraceConfig)}
     for name in search:
         if name not in known:
-            raise UnknownName(f"the theatre has no setting '{name}'; {did_you_mean(name, known)}")
+            raise UnknownName(f"the search view has no setting '{name}'; {did_you_mean(name, known)}")
     own = _tracer(predictor)
     if own is None:
-        raise Unsupported(f"a {type(predictor).__name__} does not search for what it gives; there is nothing to play")
+        raise Unsupported(f"{type(predictor).__name__} does not search, so there is no search to show.")
     config = SearchTraceConfig(**{"method": own.methods[0]} | search)
     if config.method not in own.methods:
         raise BadInput(f"'{config.method}' cannot be played here; this model offers {', '.join(own.methods)}")
@@ -100,7 +100,7 @@ def _trace_translation(predictor: Translator, inputs: Mapping[str, Any], config:
     line = _text(inputs)
     parts = predictor._parts([line], [1])[0]
     if not parts:
-        raise BadInput("an empty line has nothing to search for")
+        raise BadInput("The text is empty.")
     if len(parts) > 1 or len(parts[0]) > MAX_SOURCE_TOKENS:
         raise BadInput(f"the text has more than {MAX_SOURCE_TOKENS} tokens, too many to be followed; shorten it")
     source = predictor.text.pieces([*parts[0], predictor.text.eos])
@@ -188,7 +188,7 @@ def _text(inputs: Mapping[str, Any]) -> str:
 
 
 def _audio(predictor: SpeechRecognizerBase, inputs: Mapping[str, Any]) -> Any:
-    """A audio as the predictor reads it; one in which there is nothing is not searched in."""
+    """Return the recording; refuse one without speech."""
     audio = inputs.get("audio")
     if audio is None:
         raise BadInput("give a recording to search in: {'audio': ...}")

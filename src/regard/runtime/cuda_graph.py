@@ -20,7 +20,7 @@ from torch import nn
 from regard.core.shapes import Tensor
 
 MAX_GRAPHS = 8  # cached graphs per model
-SEARCH_TENSORS = ("tokens", "state", "done", "time", "limit", "forced", "banned_tokens", "token_history", "total", "ended", "uniform", "previous_tokens", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
+SEARCH_TENSORS = ("tokens", "state", "done", "time", "limit", "forced", "banned_tokens", "token_history", "total", "ended", "uniform", "previous_tokens", "text_history", "parents", "live", "pool", "pool_end", "pool_total")  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,15 +26,17 @@ Radford et al.: Language Models are Unsupervised Multitask Learners (pairs of by
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HFTokenizer
 
-from regard.core.errors import BadInput, UnknownName, did_you_mean
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.files import atomic_write
 from regard.tokens import wordpiece
 
@@ -51,6 +53,8 @@ SPECIAL_NAMES = {
     "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>"),
     "mask": ("<mask>", "[MASK]"),
 }
+
+MAX_EXPANSION = 64  # of a text by a normalizer: Unicode's own forms need 18
 
 SPACE, JOINER = "▁", "￭"
 
@@ -123,11 +127,9 @@ class Tokenizer:
             config = json.loads(_read_json(config_file)) if config_file.is_file() else {}
             return cls(wordpiece.read_vocab(file, config), special)
         text = _read_json(file)
-        try:
-            tokenizer = HFTokenizer.from_str(text)
-        except Exception as error:  # tokenizers raises plain Exception
-            raise BadInput(f"{file} is not a tokenizer that can be read: {_first_line(error)}") from None
-        return cls(tokenizer, _special_from_config(file) | dict(special or {}))
+        with _tokenizer_errors(f"{file} is not a tokenizer that can be read"):
+            _check_expansion(json.loads(text))
+            return cls(HFTokenizer.from_str(text), _special_from_config(file) | dict(special or {}))
 
     def save(self, path: str | Path) -> None:
         """Write tokenizer.json and, into a folder, a tokenizer_config.json that names the special tokens.
@@ -160,12 +162,11 @@ class Tokenizer:
         """Return the token ids of every line, without special tokens."""
         if isinstance(lines, str):
             raise BadInput("encode takes a list of lines; for a single line use encode_one")
-        try:
-            return [e.ids for e in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
-        except (TypeError, UnicodeEncodeError):
-            raise BadInput(_not_text(lines)) from None
-        except Exception as error:  # a loaded vocabulary without an unknown token
-            raise BadInput(f"this vocabulary cannot encode the text: {_first_line(error)}") from None
+        with _tokenizer_errors("this vocabulary cannot encode the text"):  # one without an unknown token
+            try:
+                return [e.ids for e in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
+            except (TypeError, UnicodeEncodeError):
+                raise BadInput(_not_text(lines)) from None
 
     def encode_one(self, line: str) -> list[int]:
         """Return the token ids of one line, without special tokens."""
@@ -193,10 +194,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of every row, without special tokens (the unknown token included)."""
-        try:
-            return self._tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
-        except (TypeError, OverflowError):
-            raise BadInput("decode takes rows of token ids: lists of integers from 0 up") from None
+        with _tokenizer_errors("this vocabulary cannot decode the tokens"):
+            try:
+                return self._tokenizer.decode_batch([list(row) for row in ids], skip_special_tokens=True)
+            except (TypeError, OverflowError):
+                raise BadInput("decode takes rows of token ids: lists of integers from 0 up") from None
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return a readable form of every token, as a label: "▁dog", "##s", "⟨e2⟩" for a single byte, "<s>"."""
@@ -499,6 +501,43 @@ def _special_from_config(file: Path) -> dict[str, str]:
     return named
 
 
+@contextmanager
+def _tokenizer_errors(what: str) -> Iterator[None]:
+    """Turn an error of the tokenizers library, a panic too, into one line of `BadInput`."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except BaseException as error:  # tokenizers raises plain Exception; a Rust panic is no Exception
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise BadInput(f"{what}: {_first_line(error)}") from None
+        raise
+
+
+def _check_expansion(layout: dict[str, Any]) -> None:
+    """Raise `BadInput` if normalizer or decoder can make a text more than `MAX_EXPANSION` times as long."""
+    for part in ("normalizer", "decoder"):
+        if (factor := _expansion(layout.get(part))) > MAX_EXPANSION:
+            raise BadInput(f"its {part} can make a text {factor:,} times as long; at most {MAX_EXPANSION} is accepted")
+
+
+def _expansion(part: Any) -> int:
+    """Return how many times as long, at most, a normalizer or decoder makes a text of one character."""
+    if not isinstance(part, dict):
+        return 1
+    steps = part.get("normalizers") or part.get("decoders")
+    if isinstance(steps, list):
+        return math.prod(map(_expansion, steps))
+    if part.get("type") == "Prepend":
+        return 1 + len(str(part.get("prepend")))
+    if part.get("type") != "Replace":
+        return 1
+    pattern = part.get("pattern")
+    if isinstance(pattern, dict) and pattern.get("String"):
+        return max(1, -(-len(str(part.get("content"))) // len(str(pattern["String"]))))
+    return 1 + len(str(part.get("content")))  # a regular expression may match between characters
+
+
 def _read_json(file: Path) -> str:
     """Return the text of a file that is one JSON object."""
     try:
@@ -506,8 +545,8 @@ def _read_json(file: Path) -> str:
         value = json.loads(text)
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from None
-    except ValueError:  # not UTF-8, or not JSON
-        raise BadInput(f"{file} is damaged: it is not JSON") from None
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or nested too deeply
+        raise BadInput(f"{file} is damaged: it is not JSON, or nested too deeply") from None
     if not isinstance(value, dict):
         raise BadInput(f"{file} is damaged: it holds no JSON object")
     return text
@@ -570,7 +609,7 @@ def _visible_char(c: str) -> str:
     return f"⟨{ord(c) - 0xDC00:02x}⟩" if 0xDC80 <= ord(c) <= 0xDCFF else f"⟨U+{ord(c):04X}⟩"
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

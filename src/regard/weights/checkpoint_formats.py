@@ -14,12 +14,13 @@ from torch import nn
 
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Pair, Size, Tensor, pair
-from regard.core.skip_init import skip_init
 from regard.core.spec import Spec
 from regard.modalities.image import Preprocess
 from regard.weights.folder import (
     SavedModel,
     atomic_folder,
+    building,
+    config_errors,
     contains_only,
     load_model,
     read_json,
@@ -124,8 +125,8 @@ def find_image_importer(folder: Path) -> str | None:
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     if "format" in config:  # saved by Regard
         return None
-    if (kind := config.get("model_type")) in HF_IMAGE_IMPORTERS:
-        return HF_IMAGE_IMPORTERS[str(kind)]
+    if (kind := str(config.get("model_type"))) in HF_IMAGE_IMPORTERS:
+        return HF_IMAGE_IMPORTERS[kind]
     if not isinstance(name := config.get("architecture"), str):
         return None
     known = [each for each in TIMM_IMAGE_IMPORTERS if name == each or name.startswith(f"{each}_")]
@@ -162,11 +163,12 @@ def load_image_folder(
     """
     folder = Path(folder)
     raw, state = read_json(folder / "config.json"), read_tensors(folder)
-    config = import_config(raw, state)
-    with skip_init():
-        model = make(config)
-    import_state_dict(table(config), normalize(state), model)
-    return model.eval(), preprocessing(folder, raw, config)
+    with config_errors(folder):
+        config = import_config(raw, state)
+        with building(config, state, folder):
+            model = make(config)
+        import_state_dict(table(config), normalize(state), model)
+        return model.eval(), preprocessing(folder, raw, config)
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -27,6 +28,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import regard
 from regard.core.config import to_dict
@@ -37,6 +39,8 @@ from regard.models import MODELS, build
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.int8 import dequantize_int8, quantize_int8
 from regard.weights.table import mismatch_message
+
+log = logging.getLogger("regard")
 
 # folders of transformers that can be read: model_type -> module
 HF_IMPORTERS = {
@@ -119,8 +123,9 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedM
     _check_files(folder, config)
     tensors = _tensors(folder / WEIGHTS)
     tensors = dequantize_int8(tensors) if config.get("storage") == "int8" else tensors
-    model = _build(config, folder)
-    _load_weights(model, tensors, config, folder)
+    model = _build(config, tensors, folder)
+    with config_errors(folder):
+        _load_weights(model, tensors, config, folder)
     try:
         model = model.to(device)
     except (RuntimeError, AssertionError) as error:  # no such device, or no support for it
@@ -308,42 +313,125 @@ def read_json(file: Path) -> dict[str, Any]:
         raise BadInput(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from None
-    except ValueError:  # not UTF-8, or not JSON
-        raise BadInput(f"{file} is damaged: it is not JSON") from None
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or nested too deeply
+        raise BadInput(f"{file} is damaged: it is not JSON, or nested too deeply") from None
     if not isinstance(value, dict):
         raise BadInput(f"{file} is damaged: it holds no JSON object")
     return value
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a folder of another library; pickles are read with weights_only."""
-    for name in (WEIGHTS, "pytorch_model.bin"):
-        file = folder / name
-        if not file.is_file():
-            continue
-        try:
-            if file.suffix == ".safetensors":
-                return load_file(file)
-            found = torch.load(file, map_location="cpu", weights_only=True)
-        except OSError as error:
-            raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
-        except (SafetensorError, Exception) as error:  # torch.load raises various errors for a damaged file
-            raise BadInput(f"{file} is damaged or no file of tensors: {str(error).splitlines()[0]}") from None
-        if not isinstance(found, dict):
-            raise BadInput(f"{file} holds a {type(found).__name__}, not named tensors")
-        return found
-    raise BadInput(f"there is no {WEIGHTS} (nor pytorch_model.bin) in {folder}")
+    """Return the tensors of a folder of another library, of one file or of several that an index names.
+
+    Pickles are read with weights_only.
+    """
+    if (folder / WEIGHTS).is_file():
+        return _tensors(folder / WEIGHTS)
+    if (folder / f"{WEIGHTS}.index.json").is_file():
+        return _read_shards(folder)
+    file = folder / "pytorch_model.bin"
+    if not file.is_file():
+        raise BadInput(f"there is no {WEIGHTS} (nor pytorch_model.bin) in {folder}")
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror or error}") from None
+    except Exception as error:  # torch.load raises various errors for a damaged file
+        raise BadInput(f"{file} is damaged or no file of tensors: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{file} holds a {type(found).__name__}, not named tensors")
+    _warn_not_finite(found, file)
+    return found
+
+
+def _read_shards(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of the files that model.safetensors.index.json names."""
+    index = folder / f"{WEIGHTS}.index.json"
+    files = read_json(index).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise BadInput(f"{index} is damaged: it has no weight_map from tensors to files")
+    found: dict[str, Tensor] = {}
+    for name in dict.fromkeys(files.values()):
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise BadInput(f"{index} names {name!r}; expected the name of a .safetensors file in the same folder")
+        if not (folder / name).is_file():
+            raise BadInput(f"there is no {name} in {folder}, though {index.name} lists it; copy the whole folder")
+        found |= _tensors(folder / name)
+    if missing := [name for name in files if name not in found]:
+        raise BadInput(f"{index} lists tensors that its files lack: {', '.join(missing[:3])}")
+    return found
+
+
+@contextmanager
+def building(config: Any, tensors: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
+    """Build a model of a Config (or its fields) within this block, without random initialisation.
+
+    Raise `BadInput` as soon as it is larger than the tensors of its folder could fill: a config.json may ask for a
+    billion layers. Tensors that are tied or dropped may make it twice as large.
+    """
+    fields = config if isinstance(config, Mapping) else vars(config)
+    most = max(len(tensors), 1000)
+    for name, value in fields.items():
+        layers = sum(value) if isinstance(value, (tuple, list)) and all(isinstance(n, int) for n in value) else value
+        if "layers" in name and isinstance(layers, int) and layers > most:
+            raise BadInput(
+                f"{folder / CONFIG} asks for {name}={layers:,}, but its weights are {len(tensors):,} tensors"
+            )
+    stored = sum(value.numel() for value in tensors.values() if isinstance(value, Tensor))
+    left = 2 * stored + 10_000_000
+
+    def count(module: nn.Module, name: str, parameter: Any) -> None:
+        nonlocal left
+        left -= 0 if parameter is None else parameter.numel()
+        if left < 0:
+            raise BadInput(f"{folder / CONFIG} asks for a larger model than the {stored:,} weights of its folder")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with skip_init():
+            yield
+    except (TypeError, ValueError, RuntimeError, AssertionError, OverflowError, MemoryError) as error:
+        # torch's errors for impossible sizes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def config_errors(folder: Path) -> Iterator[None]:
+    """Turn the error that a value of the wrong kind in config.json causes into one line of `BadInput`."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{folder / CONFIG} has a value of the wrong kind: {reason}") from error
+
+
+def _warn_not_finite(tensors: Mapping[str, Any], file: Path) -> None:
+    """Warn about tensors with NaN or infinite values."""
+    wrong = [name for name, value in tensors.items() if isinstance(value, Tensor) and not _is_finite(value)]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        log.warning("%s has NaN or infinite weights (%s%s): do not trust its outputs", file, ", ".join(wrong[:3]), more)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.is_sparse:
+        return True
+    total = tensor.sum(dtype=torch.float32)  # one pass without a copy; a sum may also overflow
+    return bool(total.isfinite()) or bool(tensor.isfinite().all())
 
 
 def _migrate(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the configuration in the current format."""
     if "format" not in config and "model_type" in config:
-        kind = config["model_type"]
-        if kind not in HF_IMPORTERS:
+        name = str(config["model_type"])
+        if name not in HF_IMPORTERS:
             known = ", ".join(HF_IMPORTERS)
-            raise BadInput(f"{folder} is a '{kind}' folder of transformers; supported: {known}")
-        reader = HF_IMPORTERS[kind]
-        raise BadInput(f"{folder} is a '{kind}' folder of transformers; read it with regard.weights.{reader}.load")
+            raise BadInput(f"{folder} is a '{name}' folder of transformers; supported: {known}")
+        reader = HF_IMPORTERS[name]
+        raise BadInput(f"{folder} is a '{name}' folder of transformers; read it with regard.weights.{reader}.load")
     number = config.get("format")
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadInput(f"{folder / CONFIG} has no format number; it was not written by regard.save")
@@ -396,24 +484,22 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     try:
         found: dict[str, Tensor] = load_file(file)
     except (SafetensorError, OSError) as error:
-        raise BadInput(f"{file} is no safetensors file: {error}") from None
+        raise BadInput(f"{file} is damaged: it is no safetensors file ({error})") from None
+    _warn_not_finite(found, file)
     return found
 
 
-def _build(config: dict[str, Any], folder: Path) -> nn.Module:
+def _build(config: dict[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> nn.Module:
     """Build the model without random initialisation."""
     dtype = _named_dtype(config["dtype"])
     try:
-        with skip_init():
+        with building(config["config"], tensors, folder):
             return build(config["model"], **config["config"]).to(dtype)
     except UnknownName as error:
         if config["model"] in MODELS:
             raise
         hint = "if a file of yours registers it, name the file in REGARD_PLUGINS"
         raise UnknownName(f"cannot load {folder}: {error} ({hint})") from None
-    except (TypeError, ValueError, RuntimeError, AssertionError) as error:  # torch's errors for impossible sizes
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
 
 
 def _load_weights(model: nn.Module, tensors: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:

@@ -148,7 +148,7 @@ def test_only_the_newest_inspections_are_cached_within_their_memory_limit():
     looks = InspectionCache(max_entries=3, memory=100)
     for name in "abcd":
         looks.add(Kept(name, 10))
-    with pytest.raises(UnknownName, match="no longer kept"):
+    with pytest.raises(UnknownName, match="no longer stored"):
         looks.get("a")
     looks.get("b")  # whoever is asked for stays
     looks.add(Kept("e", 10))

@@ -1,4 +1,4 @@
-"""The theatre's route: what it plays, and what it refuses with a typed error."""
+"""The routes of the search view: what they return, and what it refuses with a typed error."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_a_sound_comes_in_a_form(client):
         ({"model": "en-de", "inputs": {"text": "a", "file": "x"}}, 422, "inputs.file"),
         ({"model": "en-de", "inputs": {"text": "a"}, "search": {"beam_size": 9}}, 422, "search.beam_size"),
         ({"model": "en-de", "inputs": {"text": "a"}, "search": {"method": "diverse", "beam_size": 5}}, 422, "divide"),
-        ({"model": "en-de", "inspection": "gone"}, 404, "no longer kept"),
+        ({"model": "en-de", "inspection": "gone"}, 404, "no longer stored"),
         ({"model": "digits", "inputs": {"text": "a"}}, 422, "give a recording"),
         ({"model": "languages", "inputs": {"text": "a"}}, 422, "does not search"),
         ([], 422, ""),
@@ -80,7 +80,7 @@ def test_what_is_no_sound_and_no_json_is_refused(client):
     assert client.post("/explore/search", content=b"{", headers=headers).status_code == 400
 
 
-def test_there_is_no_theatre_without_the_explorer():
+def test_there_is_no_search_view_without_the_explorer():
     pool = ModelPool(["languages"], device="cpu")
     with TestClient(make_app(pool, Settings()), base_url="http://localhost") as found:
         assert found.get("/explore/search").status_code == 404

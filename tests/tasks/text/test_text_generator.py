@@ -1,6 +1,7 @@
 """Writing on: the same text alone and in company, as it is written and at once, sliding or not."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 import torch
@@ -113,6 +114,17 @@ def test_it_writes_what_transformers_writes_after_left_padding():
         for mine, row in zip(ours, found.tolist(), strict=True):
             row = row[: row.index(write.text.eos)] if write.text.eos in row else row
             assert list(mine[0].tokens) == row
+
+
+@pytest.mark.parametrize("way", ["greedy", "sampled", "beam_size"])
+def test_texts_repeat_no_bigram_and_are_long_enough(way):
+    write = writer()
+    how = {"no_repeat_ngram_size": 2, "min_new_tokens": 12, "max_new_tokens": 20}
+    (found,) = write.write(torch.tensor([write.text.encode_one("two dogs")]), **WAYS[way], **how)
+    ids = [*write.text.encode_one("two dogs"), *found[0].tokens]
+    bigrams = [*pairwise(ids)]
+    assert len(found[0].tokens) >= 12
+    assert len({*bigrams}) == len(bigrams)
 
 
 # -- as it is written --------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What can be looked at, one file a task: how its input is read, and what the sides of its maps are."""
+"""Inspections, one file per task: how its input is read, and what the axes of its maps are."""

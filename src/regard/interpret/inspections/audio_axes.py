@@ -1,4 +1,4 @@
-"""What looks at sounds share: frames as positions in time, and the spectrum as a picture."""
+"""Shared by inspections of audio: frames as positions in time, and the spectrogram as a picture."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from regard.modalities.base import Limits
 if TYPE_CHECKING:
     from regard.tasks.audio.speech_base import SpeechRecognizerBase
 
-MAX_SECONDS = 120.0  # seconds that are looked at
+MAX_SECONDS = 120.0  # longest recording
 
 
 def audio_frames(recognizer: SpeechRecognizerBase, content: bytes) -> Float[Tensor, "T F"]:
-    """Return the frames that a model reads of a sound file's bytes."""
+    """Return the frames that a model reads of the bytes of an audio file."""
     return recognizer.frames(Audio.read(content, Limits(seconds=MAX_SECONDS)))
 
 
 def time_axis(many: int, seconds: float) -> Axis:
-    """Frames of so many seconds each."""
+    """Return the axis of frames of so many seconds each."""
     begins = [round(n * seconds, 4) for n in range(many + 1)]
     positions = [{"time": [a, b]} for a, b in pairwise(begins)]
     return Axis("frames", [f"{a:.2f}" for a in begins[:-1]], positions, [False] * many)
 
 
 def spectrogram(frames: Float[Tensor, "T F"], mels: int, seconds: float) -> dict[str, Any]:
-    """The frames as a grey picture, a column a frame, low tones at the bottom; and how long they last."""
+    """Return the frames as a grey picture, one column per frame, low frequencies at the bottom, and their duration."""
     from PIL import Image
 
     values = frames[:, :mels].float().cpu().numpy().T[::-1]

@@ -1,4 +1,4 @@
-"""Looking at a text that is told apart, or at a pair of texts: one side, the tokens between their marks."""
+"""Inspection of a text classifier, of one text or a pair: one axis, the tokens with special tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.tasks.text.encoder_base import check_texts
 
 
 class ClassificationInspection(EncoderInspection):
-    """A text and its label; relevance is asked for one of the labels, which are read off the first token."""
+    """A text and its label; relevance is for a label, which is read off the first token."""
 
     task = "classification"
     input_types: ClassVar[dict[str, Any]] = {"text": str, "other": str}

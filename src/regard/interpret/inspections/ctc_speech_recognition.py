@@ -1,9 +1,9 @@
-"""Looking at a sound that CTC writes down. Nothing attends there; two maps say where in time everything is:
+"""Inspection of CTC speech recognition. It has no attention; two maps over time:
 
-    lattice    states × frames     the share of all ways of saying the text that are in a state at a frame
+    lattice    states × frames     posterior probability of each state at each frame, over all alignments of the text
     labels     labels × frames     the probability of every label, the blank among them
 
-A row is a state (a word or letter of the text, or the blank between two) or a label; a column is a frame that is left.
+A row is a state (a word or letter of the text, or a blank between two) or a label; a column is a frame.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 
 class CTCInspection(Inspection):
-    """A sound and what is said in it; `target_text` is another text to align."""
+    """A recording and its transcript; `target_text` is another text to align."""
 
     task = "ctc_speech_recognition"
     input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
@@ -28,7 +28,6 @@ class CTCInspection(Inspection):
     predictor: CTCSpeechRecognizer
 
     def read(self) -> None:
-        """Hear the sound."""
         beams = self.inputs.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
@@ -53,12 +52,11 @@ class CTCInspection(Inspection):
             )
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """States or labels over frames."""
         return "states" if held.name == "lattice" else "labels", "frames"
 
 
 def _state_times(path: Int[Tensor, " N"], states: int, seconds: float) -> list[Position]:
-    """From when to when the likeliest way is in every state."""
+    """Return the time span of each state on the best path."""
     positions = list[Position]()
     for state in range(states):
         at = (path == state).nonzero()[:, 0].tolist()

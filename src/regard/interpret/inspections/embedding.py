@@ -1,4 +1,4 @@
-"""Looking at a text that becomes one vector: one side, its tokens between their marks."""
+"""Inspection of a text embedder: one axis, the tokens with special tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks at encoders share: one text between its marks, every token looking at every one."""
+"""Shared by inspections of encoders: one axis, the tokens with special tokens."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from regard.interpret.inspections.rollout import LayerPaths
 
 
 class EncoderInspection(Inspection):
-    """A text that was read. What is to be done: `read`, and `_answer` where relevance can be asked for."""
+    """A text in an encoder. Subclasses write `read`, and `_answer` where relevance is available."""
 
     input_axis = output_axis = "text"
 
     def _through(self, ids: list[int], positions: Sequence[Position], line: str, *more: Any) -> Any:
-        """The text through the model; gives its answer."""
+        """Run the model on the text and return its output."""
         room = self.predictor.room
         if len(ids) > room:
-            raise BadInput(f"the text has {len(ids)} tokens with its marks, this model reads {room}: shorten it")
+            raise BadInput(
+                f"the text has {len(ids)} tokens with special tokens; the limit of this model is {room}: shorten it"
+            )
         text = self.predictor.text
         self.axes = {"text": text_axes.text_axis("text", text, ids, positions, line, (1, 1))}
         return self._run(torch.tensor([ids], device=self._device()), *more)
@@ -35,7 +37,6 @@ class EncoderInspection(Inspection):
         return found
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """Tokens look at one another."""
         return "text", "text"
 
     @property
@@ -52,9 +53,9 @@ class EncoderInspection(Inspection):
         return self.paths.rollout("text", query)["text"]
 
     def relevance(self, target: int) -> np.ndarray:
-        """How much each token spoke for one of the `targets`."""
+        """Return the relevance of each token for one of the `targets`."""
         if not self.targets:
-            raise Unsupported("there is nothing here for which a token could speak")
+            raise Unsupported("This output has no targets to compute relevance for.")
         if not 0 <= target < len(self.targets):
             raise BadInput(f"there is no answer {target}; there are 0 to {len(self.targets) - 1}")
         at, answer = self._answer(target)
@@ -62,5 +63,5 @@ class EncoderInspection(Inspection):
             return self.paths.relevance(self.predictor.model, self.model_inputs, answer, "text", at)["text"]
 
     def _answer(self, target: int) -> tuple[int, Callable[[Any], Tensor]]:
-        """The token off which an answer is read, and how it is read off what the model says."""
+        """Return the token that a target is read off, and the function that takes its logit from the model's output."""
         raise NotImplementedError

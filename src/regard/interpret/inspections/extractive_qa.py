@@ -1,4 +1,4 @@
-"""Looking at a question and the text in which its answer stands: one side, the question, then the text.
+"""Inspection of extractive question answering: one axis, the question, then the text.
 
 Both are shown one below the other. Of a text that is longer than the model reads, the window is shown in which the best
 answer was found.
@@ -52,7 +52,7 @@ class ExtractiveQAInspection(EncoderInspection):
 
     @property
     def targets(self) -> list[str]:
-        """Both ends of the answer."""
+        """The first and the last token of the answer."""
         tokens = self.axes["text"].tokens
         return [f"{what}: {tokens[place]}" for what, place in zip(("begins", "ends"), self.ends, strict=True)]
 

@@ -48,7 +48,7 @@ class ImageInspection(DeclaredInspection):
         self.prefix = int(getattr(self.predictor.model, "num_prefix_tokens", 0))
         steps = self.store.steps()
         if not steps or not isinstance(steps[0], Trace) or steps[0].geometry is None:
-            self.note = "Nothing in this model says how its tokens were cut out of the picture, so they are numbered."
+            self.note = "This model does not say which pixels its tokens come from, so they are numbered."
             super().lay_out()
             return
         self._first, boxes = steps[0].geometry.keys, _pixel_boxes(*self.size)
@@ -112,7 +112,7 @@ class ImageInspection(DeclaredInspection):
         return sum(held.heads * held.rows * held.columns for held in self.store.values()) <= MAX_WEIGHTS
 
     def rollout(self, query: int) -> np.ndarray:
-        """How much of each patch reaches a token of the last layer; one that is no patch asks for what the head reads.
+        """Return the share of each patch in a token of the last layer; a special token stands for what the head reads.
 
         Of the patches alone: what ends at a class token is not on the map.
         """
@@ -130,7 +130,7 @@ class ImageInspection(DeclaredInspection):
 
     def _check_size(self) -> None:
         if not self.small:
-            raise Unsupported("this picture has too many tokens for all layers at once; look at single rows")
+            raise Unsupported("This image has too many tokens for all layers at once; use single rows.")
 
     def _on_patches(self, pixels: Tensor) -> np.ndarray:
         """Sums over the pixels of every patch (one that lies in several is shared), nothing for what is no patch; one

@@ -1,4 +1,4 @@
-"""Inspection of an image classifier: `ImageInspection`, and how much each patch spoke for a label."""
+"""Inspection of an image classifier: `ImageInspection` with relevance for a label."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOP_LABELS = 10  # labels that are shown
 
 
 class ImageClassificationInspection(ImageInspection):
-    """A picture and what is in it; relevance is asked for a label."""
+    """An image and its label; relevance is for a label."""
 
     figure = "pixel_attribution"
     predictor: ImageClassifier
@@ -30,7 +30,7 @@ class ImageClassificationInspection(ImageInspection):
         return self.predictor.labels if self.small and self._last else []
 
     def relevance(self, target: int) -> np.ndarray:
-        """How much each patch spoke for a label."""
+        """Return the relevance of each patch for a label."""
         if not 0 <= target < len(self.predictor.labels):
             raise BadInput(f"there is no label {target}; there are 0 to {len(self.predictor.labels) - 1}")
         self._check_size()

@@ -1,7 +1,7 @@
-"""Looking at a text that is written on: one side, the tokens that the model has read.
+"""Inspection of a language model: one axis, the tokens that it reads.
 
-A row is where the model stood after it had read a token, a column what it looked at from there; what it wrote there is
-the next token. The text is what is given and what follows: what greedy search writes, or what was asked for.
+A row is the position of a token, where the next token is predicted; a column is a token that it attends to. The text is
+the prompt and its continuation: greedy by default, or `target_text`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOP_TOKENS = 5  # words that are told of what may come next
 
 
 class LanguageModelInspection(Inspection):
-    """A prompt and what follows it."""
+    """A prompt and its continuation."""
 
     task = "language_modeling"
     input_types: ClassVar[dict[str, Any]] = {
@@ -35,11 +35,11 @@ class LanguageModelInspection(Inspection):
     predictor: TextGenerator
 
     def read(self) -> None:
-        """Write on where nothing is given to follow, then read all of it once."""
+        """Generate unless `target_text` is given, then run the model once on the whole text."""
         writer, text, options = self.predictor, self.predictor.text, dict(self.inputs)
         prompt, following = options.pop("text"), options.pop("target_text", None)
         if not 0 <= options.get("max_new_tokens", 0) <= MAX_TOKENS:
-            raise BadInput(f"{options['max_new_tokens']} tokens cannot be looked at; ask for up to {MAX_TOKENS}")
+            raise BadInput(f"{options['max_new_tokens']} new tokens are too many; ask for up to {MAX_TOKENS}")
         (ids,) = writer._encoded([prompt])
         if following is None and options.get("max_new_tokens", 24) == 0:
             following = ""
@@ -71,7 +71,6 @@ class LanguageModelInspection(Inspection):
         }
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """Tokens look at those before them."""
         return "text", "text"
 
     def labels_of(self, name: str) -> tuple[list[str], list[str]]:
@@ -93,12 +92,12 @@ class LanguageModelInspection(Inspection):
         return self.predictor.text.pieces(self.chosen)
 
     def rollout(self, query: int) -> np.ndarray:
-        """How much of each token is in what the model knows after a token."""
+        """Return the share of each token in the last layer at a token."""
         self._asked(query)
         return self.paths.rollout("text", query)["text"]
 
     def relevance(self, target: int) -> np.ndarray:
-        """How much each token spoke for the one that comes after token `target`."""
+        """Return the relevance of each token for the token after `target`."""
         self._asked(target)
         with self._with_interventions():
             found = self.paths.relevance(

@@ -1,4 +1,4 @@
-"""Looking at a text with hidden words: one side, its tokens between their marks, every one looking at every one."""
+"""Inspection of a masked language model: one axis, the tokens with special tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from regard.tasks.text.masked_lm import FillMask
 
 
 class MaskedLMInspection(EncoderInspection):
-    """A text with [MASK] in it, and what may stand there; relevance is asked for one of the masks."""
+    """A text with [MASK] and the words predicted for it; relevance is for one of the masks."""
 
     task = "masked_lm"
     input_types: ClassVar[dict[str, Any]] = {"text": str, "top_k": int}
     predictor: FillMask
 
     def read(self) -> None:
-        """Read the text and guess what is hidden."""
         top_k = self.inputs.get("top_k", 5)
         if top_k < 1:
             raise BadInput(f"top_k must be at least 1, got {top_k}")

@@ -1,4 +1,4 @@
-"""Looking at how a word is pronounced: letters on one side, sounds on the other."""
+"""Inspection of pronunciation: letters as the source, phonemes as the target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.tasks.text.translation import clean_line
 
 
 class PronunciationInspection(TranslationInspection):
-    """A word and its sounds; `target_text` are other sounds to look at, as in "HH AH L OW"."""
+    """A word and its phonemes; `target_text` gives other phonemes, such as "HH AH L OW"."""
 
     task = "pronunciation"
     predictor: Pronouncer

@@ -1,4 +1,4 @@
-"""All layers as one, for tokens in a row: what of the input reaches a token, and what spoke for an answer.
+"""Rollout and relevance through all layers, for sequences of tokens.
 
 A model is a row of layers over one or two streams of tokens (a translator's source and target). One row r, the share of
 every token of every stream, is carried down from the top; a layer that writes stream a and reads stream b does
@@ -57,7 +57,7 @@ class LayerPaths:
 
     @torch.no_grad()
     def rollout(self, stream: str, query: int) -> dict[str, np.ndarray]:
-        """Of every stream, how much of each token is in one token at the top."""
+        """Return, for every stream, the share of each token in one token of the last layer."""
         self._check(MAX_ROLLOUT_WEIGHTS)
         rows = self._start(stream, query)
         for name in reversed(self.store.names()):
@@ -76,7 +76,7 @@ class LayerPaths:
         stream: str,
         query: int,
     ) -> dict[str, np.ndarray]:
-        """Of every stream, how much each token spoke for an answer that is read off one token at the top."""
+        """Return, for every stream, the relevance of each token for a logit read off one token of the last layer."""
         self._check(MAX_RELEVANCE_WEIGHTS)
         require_gradients(model)
         with torch.enable_grad(), watch(model, gradients=True) as seen:
@@ -107,7 +107,7 @@ class LayerPaths:
 
 
 def require_gradients(model: nn.Module) -> None:
-    """Refuse a model that can only be run."""
+    """Refuse a model without gradients."""
     if is_inference_only(model):
         raise Unsupported("a model that was made ready to serve has no gradients, so there is no relevance")
 
@@ -125,9 +125,9 @@ def _propagate_row(held: LazyMap, row: Float[Tensor, " N"]) -> Float[Tensor, " M
 
 
 def _input_embeddings(model: nn.Module) -> list[Tensor]:
-    """What all layers are made of: the tables of vectors that the tokens come from."""
+    """Return the embedding tables, which all layers depend on."""
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding) and m.weight.requires_grad]
     found = tables or [p for p in model.parameters() if p.requires_grad]
     if not found:
-        raise Unsupported("the weights of this model are frozen, so nothing can be differentiated")
+        raise Unsupported("The weights of this model are frozen, so there are no gradients.")
     return found

@@ -1,4 +1,4 @@
-"""Looking at a sound that a decoder writes down: for every word, where over the frames it listened."""
+"""Inspection of speech recognition with a decoder: its attention over the frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
 
 class SpeechRecognitionInspection(Inspection):
-    """A sound and what is said in it; `target_text` is another text to align."""
+    """A recording and its transcript; `target_text` is another text to align."""
 
     task = "speech_recognition"
     input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
@@ -24,7 +24,7 @@ class SpeechRecognitionInspection(Inspection):
     predictor: SpeechRecognizer
 
     def read(self) -> None:
-        """Write down what is heard where no text is given, then read both once."""
+        """Transcribe unless `target_text` is given, then run the model once on both."""
         hearer, text, beams = self.predictor, self.predictor.text, self.inputs.get("beam_size", 4)
         if not 1 <= beams <= 64:
             raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
@@ -52,5 +52,4 @@ class SpeechRecognitionInspection(Inspection):
         }
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """Words listen to frames."""
         return "target", "frames"

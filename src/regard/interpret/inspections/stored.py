@@ -1,11 +1,11 @@
-"""Looking at a pass of any model, whatever task it is for: what was kept of it, and the names of its tokens.
+"""Inspection of a captured pass of any model, with the names of its tokens.
 
     with regard.watch_lazy(model) as store:
         model(tokens)
     seen = StoredInspection(store, {"text": pieces})
     seen.row("decoder.blocks.0.mix", head=0, query=5)
 
-With one side, all maps have it along both of theirs; else `of` says which are the rows and the columns of a map.
+With one axis, it is both axes of all maps; else `of` returns the names of the axes of a map.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.interpret.inspection import NO_POSITION, Axis, Inspection
 
 
 class StoredInspection(Inspection):
-    """What was kept of a pass, to be asked about."""
+    """A captured pass."""
 
     task = "stored"
     input_types = {"name": str}  # noqa: RUF012
@@ -34,7 +34,7 @@ class StoredInspection(Inspection):
         name: str = "",
     ) -> None:
         if of is None and len(sides) != 1:
-            raise BadInput("with several sides, say which are the rows and columns of a map: of=")
+            raise BadInput("With several axes, `of` must return the axes of a map.")
         super().__init__(SimpleNamespace(model=nn.Identity()), {"name": name}, name=name)
         self.store, self.input_axis = store, next(iter(sides))
         self._of = of or (lambda held: (self.input_axis, self.input_axis))
@@ -44,8 +44,7 @@ class StoredInspection(Inspection):
             self.axes[name_] = named
 
     def read(self) -> None:
-        """It was read before."""
+        """Nothing to run."""
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """As was said."""
         return self._of(held)

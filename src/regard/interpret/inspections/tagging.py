@@ -1,4 +1,4 @@
-"""Looking at a sentence whose words are tagged: one side, the pieces of its words, with its tag at the first of each.
+"""Inspection of a tagger: one axis, the subwords of the sentence, with each tag at the first subword of its word.
 
 A word is what stands between spaces, as the model learned it; it is cut into pieces by itself, and its tag is read off
 the first of them.

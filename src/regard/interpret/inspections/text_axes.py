@@ -1,4 +1,4 @@
-"""Sides that are made of text: every token with the characters it stands for.
+"""Axes of text: every token with its characters.
 
 What was typed is cut by the vocabulary, which says where. What a model wrote is numbers: where the vocabulary cuts the
 written text in the same way it says so again; else each number is what the text grows by when it is added.
@@ -57,7 +57,7 @@ def text_axis(
     line: str,
     marks: tuple[int, int] = (0, 0),
 ) -> Axis:
-    """A side of tokens, of which so many at either end are marks that stand nowhere in the text."""
+    """Return an axis of tokens, of which so many at either end are special tokens without a position."""
     special = {text.pad, text.bos, text.eos, text.unk, text.mask} - {None}
     every = [NO_POSITION] * marks[0] + list(positions) + [NO_POSITION] * marks[1]
     return Axis(name, text.pieces(ids), every, [i in special for i in ids], line)

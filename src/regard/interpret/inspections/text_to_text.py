@@ -1,4 +1,4 @@
-"""Looking at a prompt and its answer: the same sides as a translation has; sentinels stand where they were typed."""
+"""Inspection of a text-to-text model: axes as for translation; sentinels are where they were typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.tokens.sentinels import offsets_with_sentinels
 
 
 class TextToTextInspection(TranslationInspection):
-    """A prompt and its answer; `target_text` is another one to look at."""
+    """A prompt and its answer; `target_text` gives another answer."""
 
     task = "text_to_text"
     input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}

@@ -1,4 +1,4 @@
-"""Looking at a translation: the source, what is written, and what had been written before.
+"""Inspection of a translation: source tokens, target tokens, and the decoder's input.
 
     encoder     source × source
     decoder     target × written     a row is the token being written, a column what stood before it, <s> first
@@ -24,7 +24,7 @@ from regard.tasks.text.translation import Translator, clean_line
 
 
 class TranslationInspection(Inspection):
-    """A line and its translation; `target_text` is another one to look at."""
+    """A line and its translation; `target_text` gives another translation."""
 
     task = "translation"
     input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}
@@ -32,7 +32,7 @@ class TranslationInspection(Inspection):
     predictor: Translator
 
     def read(self) -> None:
-        """Translate where no translation is given, then read both once."""
+        """Translate unless `target_text` is given, then run the model once on both."""
         translator, text = self.predictor, self.predictor.text
         source = translator._one(self.inputs["text"], translator.source)
         line = self._shown(self.inputs["text"])
@@ -72,7 +72,6 @@ class TranslationInspection(Inspection):
         return text_axes.input_positions(self.predictor.text, ids, line)
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        """Who looks at whom."""
         if held.kind in ("cross", "align"):
             return "target", "source"
         return ("target", "written") if held.name.startswith("decoder") else ("source", "source")
@@ -95,12 +94,12 @@ class TranslationInspection(Inspection):
         return self.axes["target"].tokens if self.paths.whole else []
 
     def rollout(self, query: int) -> np.ndarray:
-        """How much of each source token reaches a token of the translation; the rest is words written before."""
+        """Return the share of each source token in a target token; the rest comes from earlier target tokens."""
         self._asked(query)
         return self.paths.rollout("target", query)["source"]
 
     def relevance(self, target: int) -> np.ndarray:
-        """How much each source token spoke for a token of the translation."""
+        """Return the relevance of each source token for a target token."""
         self._asked(target)
         with self._with_interventions():
             found = self.paths.relevance(

@@ -1,4 +1,4 @@
-"""The looks that the explorer keeps: the newest few, and never more than so many bytes of them."""
+"""Cache of inspections: the most recent ones, limited in number and bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.core.errors import UnknownName
 
 
 class InspectionCache:
-    """Looks by their id; whoever is asked for stays longest."""
+    """Inspections by id; the least recently used is dropped first."""
 
     def __init__(self, max_entries: int = 8, memory: int = 2**29) -> None:
         self.max_entries, self.memory = max_entries, memory
@@ -18,17 +18,17 @@ class InspectionCache:
         self._lock = threading.Lock()
 
     def add(self, inspection: Any) -> None:
-        """Keep one; the oldest go where there are too many, or they hold too much. The newest always stays."""
+        """Store one, and drop the oldest beyond the limits; the newest always stays."""
         with self._lock:
             self._entries[inspection.id] = inspection
             while len(self._entries) > 1 and (len(self._entries) > self.max_entries or self.bytes > self.memory):
                 self._entries.popitem(last=False)
 
     def get(self, name: str) -> Any:
-        """The look of an id."""
+        """Return the inspection of an id."""
         with self._lock:
             if name not in self._entries:
-                raise UnknownName("this look is no longer kept (or never was); read the input again")
+                raise UnknownName("This inspection is no longer stored; run the input again.")
             self._entries.move_to_end(name)
             return self._entries[name]
 
@@ -37,5 +37,5 @@ class InspectionCache:
 
     @property
     def bytes(self) -> int:
-        """What they hold together."""
+        """Size of all of them."""
         return sum(inspection.bytes for inspection in self._entries.values())

@@ -48,7 +48,7 @@ BYTES: dict[int | str, dict[str, Any]] = {
 
 
 class InspectionRequest(BaseModel):
-    """What a model is to read, and what is changed in it meanwhile."""
+    """A model, its inputs and options, and interventions."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -72,7 +72,7 @@ class ExplorableModel(BaseModel):
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
-    """All of them."""
+    """Return all routes of inspections."""
     router = APIRouter(prefix="/explore", tags=["explorer"])
     _add_read_route(router, jobs, inspections)
     _add_query_routes(router, jobs, inspections)
@@ -95,13 +95,13 @@ def _add_read_route(router: APIRouter, jobs: Jobs, inspections: InspectionCache)
 
     @router.get("/models")
     async def models() -> list[ExplorableModel]:
-        """The models that can be looked into."""
+        """The models of the explorer."""
         await asyncio.to_thread(jobs.pool.load)
         return [one for name in jobs.pool.names() if (one := describe_explorable(jobs, name)) is not None]
 
     @router.post("/inspections", openapi_extra={"requestBody": {"required": True, "content": content}})
     async def read(request: Request) -> dict[str, Any]:
-        """Have a model read something; what it read, and the maps that can be asked for."""
+        """Run a model on an input; returns its tokens, its output and the list of maps."""
         from regard.interpret.inspection import inspect
 
         wanted = await _parse_request(request, jobs)
@@ -142,22 +142,22 @@ def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCach
 
     @router.get("/inspections/{id}/row", responses=BYTES, response_class=Response)
     async def row(id: str, map: Map, query: Number, head: Head = -1, view: View = "raw") -> Response:
-        """What one query looks at; head -1: the mean of all."""
+        """The weights of one query; head -1: the mean of all."""
         return await _numbers(lambda: inspections.get(id).row(map, head, query, view))
 
     @router.get("/inspections/{id}/column", responses=BYTES, response_class=Response)
     async def column(id: str, map: Map, key: Number, head: Head = -1, view: View = "raw") -> Response:
-        """Who looks at one key."""
+        """The weights of one key."""
         return await _numbers(lambda: inspections.get(id).column(map, head, key, view))
 
     @router.get("/inspections/{id}/rollout", responses=BYTES, response_class=Response)
     async def rollout(id: str, query: Number) -> Response:
-        """How much of each input cell reaches a token through all layers."""
+        """The share of each input cell in a token, through all layers."""
         return await _numbers(lambda: inspections.get(id).rollout(query))
 
     @router.get("/inspections/{id}/relevance", responses=BYTES, response_class=Response)
     async def relevance(id: str, target: Number) -> Response:
-        """How much each input cell spoke for an answer, by gradients."""
+        """The relevance of each input cell for a target: attention x gradient."""
         inspection = inspections.get(id)
         found = await jobs.pool.run(inspection.model, lambda _: inspection.relevance(target), jobs.settings.timeout)
         return _floats(found)
@@ -171,9 +171,9 @@ def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCach
 
     @router.get("/inspections/{id}/spectrogram", responses=_png(), response_class=Response)
     async def spectrogram(id: str) -> Response:
-        """The sound that the model heard, as a picture of its frames."""
+        """The spectrogram of a recording."""
         if (found := inspections.get(id).audio) is None or found.get("spectrogram") is None:
-            raise ApiError(404, "this inspection has no sound")
+            raise ApiError(404, "this inspection has no audio")
         return Response(found["spectrogram"], media_type="image/png")
 
 
@@ -197,13 +197,13 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
 
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
-    """What is to be read: JSON; or a form with a file, which is then the picture or the sound."""
+    """Return the request: JSON, or a form with an image or audio file."""
     if media_type(request) != "multipart/form-data":
         wanted: InspectionRequest = parse_request(InspectionRequest, await read_json(request))
     else:
         (content, *more), fields = await read_files(request, ())
         if more:
-            raise ApiError(422, "one file at a time can be looked at", "file")
+            raise ApiError(422, "upload one file at a time", "file")
         values = {name: _json(value, name) if name != "model" else value for name, value in fields.items()}
         wanted = parse_request(InspectionRequest, values)
         one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)

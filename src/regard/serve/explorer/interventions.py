@@ -1,4 +1,4 @@
-"""What an intervention does, over HTTP: the original and the changed output beside one another.
+"""Interventions over HTTP: the original and the changed output.
 
     POST /explore/interventions      {"inspection": ID, "interventions": [...]}            of an input that was read
                                      {"model", "inputs": {"text"}, "interventions": [...]}  of any other
@@ -36,7 +36,7 @@ class InterventionSpec(BaseRequest):
 
 
 class CompareRequest(BaseRequest):
-    """An input (of a look that is kept, or a text for a model) and what is to be changed."""
+    """An input (of a stored inspection, or a text for a model) and the interventions."""
 
     interventions: Annotated[list[InterventionSpec], Field(min_length=1, max_length=64)]
     inspection: Annotated[str | None, Field(max_length=64)] = None
@@ -65,11 +65,11 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
 
 
 def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> tuple[str, dict[str, Any]]:
-    """The model and what it reads."""
+    """Return the model and its inputs."""
     if asked.inspection is not None:
         look = inspections.get(asked.inspection)
         return look.model, look.inputs
     if asked.model is None:
-        raise BadInput("say which look is meant, or give a model and what it is to read")
+        raise BadInput("give an inspection, or a model and its inputs")
     jobs.check_texts([value for value in asked.inputs.values() if isinstance(value, str)])
     return asked.model, asked.inputs

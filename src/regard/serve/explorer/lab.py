@@ -1,4 +1,4 @@
-"""The mechanism lab over HTTP: what there is, and what each part does with one's own tokens.
+"""The mechanism lab over HTTP: the parts, and what each does with given tokens.
 
     GET  /explore/lab      the tables: mechanisms, masks, positions, aligners with their formulas; the six steps
     POST /explore/lab      {"what": "mechanism" | "aligner" | "positions" | "six_steps", ...} -> matrices
@@ -52,19 +52,19 @@ class Experiment(BaseRequest):
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
-    """Both routes."""
+    """Return the routes of the lab."""
     router = APIRouter(prefix="/explore", tags=["explorer"])
 
     @router.get("/lab")
     async def there() -> dict[str, Any]:
-        """What there is in the lab."""
+        """The parts and their formulas."""
         from regard.interpret.playground import describe_parts
 
         return await asyncio.to_thread(describe_parts)
 
     @router.post("/lab")
     async def experiment(asked: Experiment) -> dict[str, Any]:
-        """Matrices as lists of numbers: scores, weights, who may look at whom."""
+        """Matrices as lists of numbers: scores, weights, mask."""
         return await asyncio.to_thread(run_experiment, asked)
 
     return router
@@ -88,7 +88,7 @@ def run_experiment(asked: Experiment) -> dict[str, Any]:
         [*written, *asked.tokens][: playground.MAX_TOKENS], known, sharpness=asked.sharpness
     )
     if len(written) + len(asked.tokens) > playground.MAX_TOKENS:
-        raise BadInput(f"what is written and what is read have at most {playground.MAX_TOKENS} tokens together")
+        raise BadInput(f"source and target have at most {playground.MAX_TOKENS} tokens together")
     s, h = every[: len(written)], every[len(written) :]
     found = playground.align(written, asked.tokens, s, h, asked.aligner, asked.seed)
     return found | {"learned": learned[len(written) :]}

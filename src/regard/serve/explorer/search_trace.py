@@ -31,7 +31,7 @@ MAX_AUDIO_SECONDS = 20.0  # of a recording that is followed
 
 
 class SearchOptions(BaseRequest):
-    """How the search goes; what a way of searching does not use is left alone."""
+    """Settings of the search; a method ignores the settings that it does not have."""
 
     method: Literal["beam", "greedy", "diverse", "sample"] | None = None
     beam_size: Annotated[int, Field(ge=1, le=8)] = 4
@@ -49,13 +49,13 @@ class SearchOptions(BaseRequest):
 
 
 class SearchInput(BaseRequest):
-    """What is searched for."""
+    """The input of the search."""
 
     text: Annotated[str, Field(max_length=2000)] | None = None
 
 
 class SearchTraceRequest(BaseRequest):
-    """A search to be played."""
+    """A search to trace."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
     inputs: SearchInput = SearchInput()
@@ -73,21 +73,21 @@ class SearchingModel(BaseModel):
 
 
 class SearchingModels(BaseModel):
-    """What can be played."""
+    """All models that search, and the default settings."""
 
     models: list[SearchingModel]
     defaults: dict[str, Any]
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
-    """Both of them."""
+    """Return the routes of the search view."""
     from regard.interpret.search_trace import SearchTraceConfig, search_methods, trace_search
 
     router = APIRouter(prefix="/explore", tags=["explorer"])
 
     @router.get("/search")
     async def plays() -> SearchingModels:
-        """The models that search for what they give, and how each of them can."""
+        """The models that search, and the methods of each."""
         await asyncio.to_thread(jobs.pool.load)
         every = {name: jobs.pool.get(name) for name in jobs.pool.names()}
         models = [
@@ -104,14 +104,14 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
 
     @router.post("/search", openapi_extra=_bodies(), response_model=dict[str, Any])
     async def played(request: Request) -> Response:
-        """One search, step by step: what was offered, kept, pruned and why, and where the beams looked."""
+        """One search step by step: the candidates, kept or pruned and why, and the attention of the beams."""
         wanted, audio = await _parse_request(request)
         predictor = await asyncio.to_thread(jobs.pool.get, wanted.model)
         inputs = _inputs(wanted, inspections)
         audio = audio or inputs.get("audio")
         if isinstance(audio, bytes):
             if "audio" not in getattr(predictor, "inputs", ()):
-                raise BadInput(f"{wanted.model} does not read sounds")
+                raise BadInput(f"{wanted.model} does not take audio")
             inputs["audio"] = await asyncio.to_thread(Audio.read, audio, Limits(seconds=MAX_AUDIO_SECONDS))
         search = wanted.search.model_dump(exclude_none=True)
         shown: bytes = await jobs.pool.run(
@@ -125,7 +125,7 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
 
 
 async def _parse_request(request: Request) -> tuple[SearchTraceRequest, bytes | None]:
-    """What is to be played, and the uploaded recording, if any."""
+    """Return the request, and the uploaded recording, if any."""
     if media_type(request) != "multipart/form-data":
         return parse_request(SearchTraceRequest, await read_json(request)), None
     (content, *more), fields = await read_files(request, ())

@@ -25,7 +25,7 @@ MAX_ANSWERS = 48  # for which relevance is taken: a sentence of them, not a book
 def take_snapshot(
     inspection: Inspection, max_weights: int = MAX_WEIGHTS, relevance: np.ndarray | None = None
 ) -> Snapshot:
-    """All maps of an inspection that fit, and beside them what spoke for each of its answers."""
+    """Return the maps of an inspection that fit, with the relevance for each target."""
     about = inspection.about()
     fits = 3 * sum(_size(map) for map in about["maps"]) <= max_weights
     maps: dict[str, dict[str, np.ndarray]] = {}
@@ -48,7 +48,7 @@ def take_snapshot(
 
 
 def all_relevances(inspection: Inspection) -> np.ndarray | None:
-    """How much each input cell spoke for every answer; None where that cannot be asked, or of too many."""
+    """Return the relevance of each input cell for every target; None where there is none, or too many targets."""
     answers = inspection.about()["relevance_targets"]
     if not answers or len(answers) > MAX_ANSWERS or len(inspection.axes[inspection.input_axis].tokens) > MAX_TOKENS:
         return None
@@ -59,14 +59,14 @@ def all_relevances(inspection: Inspection) -> np.ndarray | None:
 
 
 def map_rows(inspection: Inspection, map: dict[str, Any], rows: np.ndarray, valued: bool = False) -> np.ndarray:
-    """Some rows of all heads of a map, as they are or times the length of what they move: H rows m."""
+    """Some rows of all heads of a map, raw or times the value norms: H rows m."""
     lines = inspection.store[map["name"]].rows_of(rows.tolist(), times_value_norm=valued)
     found: np.ndarray = lines[0].detach().float().cpu().numpy()
     return found[:, :, : map["m"]]
 
 
 def _other_view(inspection: Inspection, map: dict[str, Any], raw: np.ndarray, view: str) -> np.ndarray:
-    """Whole maps in another view; the same as `Look.row` gives line by line."""
+    """Whole maps in another view; the same as `Inspection.row` gives row by row."""
     if view == "value":
         return map_rows(inspection, map, np.arange(map["n"]), valued=True)
     out = raw.copy()

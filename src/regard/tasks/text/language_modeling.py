@@ -384,6 +384,8 @@ class TextGenerator(Predictor):
                 cast(Decodable, self.model), *self.sampler.pad(ids), max_length=how.max_new_tokens,
                 beam_size=how.beam_size, num_candidates=how.num_candidates, length_penalty=how.length_penalty,
                 groups=how.groups, diversity=how.diversity, banned_tokens=self.banned_tokens,
+                early_stopping=how.early_stopping, previous_tokens=ids,
+                no_repeat_ngram_size=how.no_repeat_ngram_size, min_new_tokens=how.min_new_tokens,
             )  # fmt: skip
             return [[self._candidate(row, h) for h in each] for row, each in zip(ids, best, strict=True)]
         drafts = self.sampler.drafts(ids, how, numbers, bool(how.stop))

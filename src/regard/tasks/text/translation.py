@@ -200,6 +200,8 @@ class Translation(TextTask[ParallelSplit]):
         for name, found in scores.items():
             result |= {name: found.value, f"{name}_signature": found.signature, f"{name}_detail": found.detail}
         result["by_length"] = self._by_length(corpus.raw[0], written, references)
+        is_lower = all(line == line.lower() for line in written)
+        result["lower_case"] = is_lower and any(line != line.lower() for line in references)
         return result | {"split": self.data.split(split), "sentences": len(corpus), **search}
 
     def _by_length(self, sources: list[str], written: list[str], references: list[str]) -> list[dict[str, Any]]:
@@ -447,12 +449,14 @@ class Translator(Predictor):
         if must:
             return constrained_beam_search(model, *batch, phrases=[must] * rows, **shared, **beams)
         shared |= {"prefix": [prefix] * rows if prefix else None, "banned_tokens": self._banned()}
+        shared |= options.restrictions()
         if options.is_random:
             filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
             return sample(model, *batch, num_samples=options.num_candidates, seed=seeds, **shared, **filters)
         if options.beam_size == 1 or options.sample:
             return [[one] for one in greedy_search(model, *batch, **shared)]
-        return beam_search(model, *batch, **shared, **beams, groups=options.groups, diversity=options.diversity)
+        beams |= {name: getattr(options, name) for name in ("groups", "diversity", "early_stopping")}
+        return beam_search(model, *batch, **shared, **beams)
 
     def _limits(self, lengths: Int[Tensor, " B"], more: int, options: GenerationConfig) -> Int[Tensor, " B"]:
         """Return how long each output may be: a function of its own row, so that the batch does not change it."""

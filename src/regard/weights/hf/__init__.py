@@ -8,18 +8,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.core.errors import Unsupported
-from regard.weights.folder import CONFIG, read_json
+from regard.weights.folder import CONFIG, config_errors, read_json
 
 if TYPE_CHECKING:
     from torch import nn
 
     from regard.tokens.tokenizer import Tokenizer
+
+
+log = logging.getLogger("regard")
 
 
 class Architecture(NamedTuple):
@@ -87,8 +91,44 @@ def load_folder(folder: str | Path) -> Checkpoint:
         known = ", ".join(each for each in ARCHITECTURES if each.lower().startswith(kind))
         raise Unsupported(f"{folder} holds a {name}, which is not supported; supported for '{kind}': {known}")
     found = ARCHITECTURES[name]
-    model, tokenizer = import_module(found.module).load(folder)
-    return Checkpoint(model, tokenizer, found.task, _arguments(name, found.task, config, folder))
+    if found.task in GENERATING_TASKS and (ignored := _generation_settings(folder)):
+        log.warning(
+            "generation_config.json of %s sets %s, which is not read; pass it as an option", folder, ", ".join(ignored)
+        )
+    with config_errors(folder):
+        model, tokenizer = import_module(found.module).load(folder)
+        return Checkpoint(model, tokenizer, found.task, _arguments(name, found.task, config, folder))
+
+
+# Settings of transformers with their defaults, and the options of Regard.
+GENERATION_SETTINGS: dict[str, tuple[Any, str]] = {
+    "num_beams": (1, "beam_size"),
+    "length_penalty": (1.0, "length_penalty"),
+    "early_stopping": (False, "early_stopping"),
+    "no_repeat_ngram_size": (0, "no_repeat_ngram_size"),
+    "min_length": (0, "min_new_tokens"),
+    "min_new_tokens": (0, "min_new_tokens"),
+    "num_beam_groups": (1, "groups"),
+    "diversity_penalty": (0.0, "diversity"),
+    "do_sample": (False, "sample"),
+    "temperature": (1.0, "temperature"),
+    "top_k": (50, "top_k"),
+    "top_p": (1.0, "top_p"),
+    "min_p": (0.0, "min_p"),
+    "repetition_penalty": (1.0, "repetition_penalty"),
+}
+GENERATING_TASKS = ("translation", "text_to_text", "language_modeling")
+
+
+def _generation_settings(folder: Path) -> list[str]:
+    """Return the settings of a generation_config.json that change outputs, each with its option here."""
+    file = folder / "generation_config.json"
+    raw = read_json(file) if file.is_file() else {}
+    return [
+        f"{name}={raw[name]} ({option})"
+        for name, (default, option) in GENERATION_SETTINGS.items()
+        if raw.get(name) not in (None, default)
+    ]
 
 
 def _arguments(name: str, task: str | None, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.skip_init import skip_init
 from regard.core.spec import Spec
 from regard.models.bert import BERT, Config
 from regard.weights.checkpoint_formats import (
@@ -40,7 +39,7 @@ from regard.weights.checkpoint_formats import (
     requires_feedforward,
     requires_softmax,
 )
-from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, export_state_dict, import_state_dict, linear, same, stack, tie
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Toke
     state = _normalize_keys(read_tensors(folder))
     external = read_json(folder / "config.json")
     config = import_config(external, _stored_head(external, state, folder) if head == STORED_HEAD else head)
-    with skip_init():
+    with building(config, state, folder):
         model = BERT(config)
     import_state_dict(table(config), _with_body_prefix(state, config.head is not None), model)
     known = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))

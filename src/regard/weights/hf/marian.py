@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
-from regard.core.skip_init import skip_init
 from regard.core.spec import Spec
 from regard.models.transformer import Config, Transformer
 from regard.weights.checkpoint_formats import (
@@ -34,7 +33,7 @@ from regard.weights.checkpoint_formats import (
     requires_softmax,
     single_token,
 )
-from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, computed, export_state_dict, import_state_dict, same, stack, tie, view, zero
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
     folder = Path(folder)
     config = import_config(read_json(folder / "config.json"))
     state = read_tensors(folder)
-    with skip_init():
+    with building(config, state, folder):
         model = Transformer(config)
     import_state_dict(table(config), state, model)
     text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import BadInput, Unsupported
-from regard.weights.folder import read_json
+from regard.weights.folder import config_errors, read_json
 from regard.weights.hf import bert
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ def load(folder: str | Path) -> tuple[BERT, Tokenizer, dict[str, Any]]:
         raise Unsupported(
             f"modules {', '.join(kinds)} in {folder} are not supported; expected Transformer, Pooling, Normalize"
         )
+    with config_errors(folder):
+        return _load(folder, kinds, places)
+
+
+def _load(folder: Path, kinds: list[str], places: list[str]) -> tuple[BERT, Tokenizer, dict[str, Any]]:
     body = folder / places[0]
     raw = _read(body / "sentence_bert_config.json")
     model, text = bert.load(body, head=None)

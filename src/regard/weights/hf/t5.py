@@ -28,7 +28,6 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
-from regard.core.skip_init import skip_init
 from regard.models.t5 import T5, Config
 from regard.weights.checkpoint_formats import (
     FILES,
@@ -40,7 +39,7 @@ from regard.weights.checkpoint_formats import (
     requires_softmax,
     single_token,
 )
-from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, export_state_dict, import_state_dict, same, stack, tie
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
     state = _normalize_keys(stored, head)
     tied = not head or torch.equal(state["lm_head.weight"], state["shared.weight"])
     config = replace(import_config(external), tied=tied, head=head)
-    with skip_init():
+    with building(config, state, folder):
         model = T5(config)
     import_state_dict(table(config), state, model)
     text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None

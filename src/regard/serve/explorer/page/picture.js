@@ -27,7 +27,7 @@ export class Picture {
     this.chips = loose.length ? new Chips(axis, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;
     this.canvas = element("canvas", { class: "picture", tabindex: "0", role: "img", "aria-label": label });
     this.label = label;
-    this.element = element("div", { class: seconds === null ? "shown" : "shown sound" }, this.chips?.element, this.canvas);
+    this.element = element("div", { class: seconds === null ? "shown" : "shown audio" }, this.chips?.element, this.canvas);
     this.weights = null;
     this.marked = null;
     image.then((blob) => createImageBitmap(blob)).then((bitmap) => this.open(bitmap)).catch(() => this.open(null));
