@@ -167,8 +167,8 @@ def test_labels_of_ones_own_are_compared_by_their_vectors(vectors, capsys):
 @pytest.mark.parametrize(
     ("words", "said", "status"),
     [
-        (["x", "--labels", "a"], "at least two labels", 1),
-        (["x", "--labels", "a,a"], "twice", 1),
+        (["x", "--labels", "a"], "labels must be at least two", 1),
+        (["x", "--labels", "a,a"], "not empty and different; got a, a", 1),
         (["x", "--labels", "a,b", "--pairs"], "leave out --pairs", 2),
         (["x", "--model", "no-such-model"], "no model is called", 1),
         (["x", "--model", "en-de"], "is a Translator, not a classifier", 1),

@@ -89,7 +89,7 @@ def test_enumeration_leaves_the_model_as_it_was():
     enumerate_alignments(model, SOURCE, TARGET)
     assert model.training
     assert not model.decoder.aligner.training
-    with pytest.raises(BadInput, match="9 places and 12 tokens"):
+    with pytest.raises(BadInput, match="9 positions and 12 tokens"):
         enumerate_alignments(model, torch.full((9,), 4), torch.full((13,), 4))
 
 
@@ -275,7 +275,7 @@ def test_the_weight_of_the_entropy_fades():
         ({"baseline": "movin"}, UnknownName, "did you mean 'moving_average'"),
         ({"baseline": "moving_average(decay=1.0)"}, RegardError, "below 1"),
         ({"baseline": "leave_one_out"}, RegardError, "at least 2"),
-        ({"num_samples": 0}, RegardError, "at least once"),
+        ({"num_samples": 0}, RegardError, "num_samples must be at least 1, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(settings, error, said):
