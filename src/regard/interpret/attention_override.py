@@ -1,11 +1,11 @@
-"""The weights that stand in for a head's own, and the hooks that put them there (see interpret.interventions).
+"""Replace the attention weights of chosen heads, by forward hooks (see interpret.interventions).
 
-    o_h = w_h v_h        own heads: the mechanism's output, to the bit
-    o_h = w'_h v_h       changed heads: w' is made here, from the same mask
+    o_h = w_h v_h        unchanged heads: the mechanism's output, to the bit
+    o_h = w'_h v_h       changed heads: w' is computed here, with the same mask
 
-A query knows its place from where it stands: at the end of the keys. While several beams are written side by side the
-slots of the cache are not positions; there a beam's ancestors are counted. In cross-attention the place is that of the
-decoder's own self-attention just before (`QueryPositions`).
+Masked pairs are given by position. In self-attention the queries are the last of the keys. With several beams the slots
+of the KV cache are not positions, so the ancestors of a beam are counted. In cross-attention the position of a query is
+that of the preceding self-attention (`QueryPositions`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from regard.core.spec import build_part
 
 
 class InterventionLike(Protocol):
-    """An intervention, as far as it is needed here."""
+    """The fields of an intervention that are used here."""
 
     @property
     def do(self) -> str: ...
@@ -42,7 +42,7 @@ class InterventionLike(Protocol):
 
 @dataclass(frozen=True)
 class HeadOverride:
-    """What becomes of a head: what it does instead (""), with which mechanism, and which pairs are ruled out."""
+    """The changes of a head: what replaces its weights ("": nothing), the spec of a mechanism, and masked pairs."""
 
     do: str = ""
     spec: str = ""
@@ -50,7 +50,7 @@ class HeadOverride:
 
 
 def group_heads(name: str, wanted: Sequence[InterventionLike], heads: int) -> dict[HeadOverride, list[int]]:
-    """The heads that are changed, those with the same plan together."""
+    """Return the changed heads, grouped by their change."""
     found = [HeadOverride()] * heads
     for each in wanted:
         for head in range(heads) if each.heads is None else each.heads:
@@ -72,13 +72,13 @@ def group_heads(name: str, wanted: Sequence[InterventionLike], heads: int) -> di
 
 
 class QueryPositions:
-    """Where the queries of the latest self-attention stood: what a cross-attention after it cannot know by itself."""
+    """Positions of the queries of the latest self-attention, for the cross-attention that follows it."""
 
     def __init__(self) -> None:
         self.positions: Int[Tensor, "#B N"] | None = None
 
     def watch(self, modules: Mapping[str, nn.Module], undo: ExitStack) -> None:
-        """Follow every self-attention of a model."""
+        """Record the query positions of every self-attention of a model."""
         for path, module in modules.items():
             mixer = modules.get(path.rpartition(".")[0])
             if isinstance(module, Mechanism) and getattr(mixer, "kind", "self") == "self":
@@ -90,7 +90,7 @@ class QueryPositions:
                 undo.callback(module.register_forward_pre_hook(look, with_kwargs=True).remove)
 
     def of(self, batch: int, n: int, device: torch.device) -> Int[Tensor, "#B N"]:
-        """The positions of so many queries of a cross-attention."""
+        """Return the positions of n queries of a cross-attention."""
         if self.positions is not None and self.positions.shape[1] == n and self.positions.shape[0] in (1, batch):
             return self.positions
         return torch.arange(n, device=device)[None]
@@ -99,7 +99,7 @@ class QueryPositions:
 def query_key_positions(
     batch: int, n: int, m: int, mask: Mask | None, device: torch.device
 ) -> tuple[Int[Tensor, "#B N"], Int[Tensor, "#B #N M"]]:
-    """The positions of queries and keys in self-attention; those of a beam's keys are counted along its ancestors."""
+    """Return the positions of queries and keys in self-attention; those of a beam are counted along its ancestors."""
     if isinstance(mask, DenseMask):
         allowed = mask.dense(batch, n, m, device)[:, 0]
         return allowed.sum(-1) - 1, allowed.cumsum(-1) - 1
@@ -112,7 +112,7 @@ def query_key_positions(
 def pair_mask(
     pairs: Sequence[tuple[int | None, int]], queries: Int[Tensor, "#B N"], keys: Int[Tensor, "#B #N M"]
 ) -> Bool[Tensor, "#B N M"]:
-    """Where the drawn pairs are, between queries and keys that stand at these positions."""
+    """Return True at the given (query, key) pairs, for queries and keys at these positions."""
     at, to = queries[:, :, None], keys
     found = torch.zeros(torch.broadcast_shapes(at.shape, to.shape), dtype=torch.bool, device=keys.device)
     by_query: dict[int | None, list[int]] = {}
@@ -128,7 +128,7 @@ def pair_mask(
 
 
 class MechanismOverride:
-    """One mechanism of a model, some of whose heads do something else."""
+    """A mechanism of a model with replaced weights in some heads."""
 
     def __init__(
         self, name: str, module: Mechanism, mixer: nn.Module | None, wanted: Sequence[InterventionLike]
@@ -148,13 +148,13 @@ class MechanismOverride:
             )
 
     def enter(self, undo: ExitStack, clock: QueryPositions) -> None:
-        """Put the hooks in; `undo` takes them out again."""
+        """Register the hooks; `undo` removes them."""
         self.clock = clock
         module = self.module
         override_attribute(module, "weights", self.weights, undo)
-        # A pre-hook too: by it a windowed mixer knows that its fused kernel, which has no heads to change, will not do.
+        # A pre-hook tells a windowed mixer not to use its fused kernel, which cannot change single heads.
         undo.callback(module.register_forward_pre_hook(lambda *_: None).remove)
-        # Before all others: whoever watches sees what is applied.
+        # Before all other hooks, so that `watch` sees what is applied.
         undo.callback(module.register_forward_hook(self._hook, with_kwargs=True, prepend=True).remove)
 
     def weights(
@@ -167,7 +167,7 @@ class MechanismOverride:
         layer_state: Any = None,
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
-        """The matrix that is applied: the mechanism's own, with the changed heads' rows put in."""
+        """Return the weights that are applied: the mechanism's, and those of the changed heads."""
         own = type(self.module).weights(self.module, q, k, mask, bias, layer_state=layer_state, queries=queries)
         out = own.clone()
         for plan, heads in group_heads(self.name, self.wanted, q.shape[1]).items():
@@ -197,7 +197,7 @@ class MechanismOverride:
     def _weights(
         self, plan: HeadOverride, heads: list[int], q: Tensor, k: Tensor, mask: Mask | None, bias: Any, layer_state: Any
     ) -> Float[Tensor, "B heads N M"]:
-        """The weights of the heads of one plan, all rows."""
+        """Return the weights of heads with one change, all rows."""
         (batch, _, n, _), m = q.shape, k.shape[2]
         mask = self._mask(plan, q, k, mask)
         if not plan.do:
@@ -209,7 +209,7 @@ class MechanismOverride:
         return made.expand(batch, len(heads), n, m)
 
     def _ways(self, do: str, allowed: Bool[Tensor, "#B 1 N M"]) -> Float[Tensor, "#B 1 N M"]:
-        """Weights that need nothing but who may look at whom."""
+        """Return weights that depend on the mask alone."""
         n, m = allowed.shape[-2:]
         if do == "off":
             return torch.zeros_like(allowed, dtype=torch.get_default_dtype())
@@ -230,7 +230,7 @@ class MechanismOverride:
         return ((keys == at) & allowed).to(torch.get_default_dtype())
 
     def _mask(self, plan: HeadOverride, q: Tensor, k: Tensor, mask: Mask | None) -> Mask | None:
-        """The mask with the drawn pairs taken out."""
+        """Return the mask without the given pairs."""
         if not plan.pairs:
             return mask
         (batch, _, n, _), m = q.shape, k.shape[2]
@@ -244,7 +244,7 @@ class MechanismOverride:
         return DenseMask(allowed.expand(batch, n, m))
 
     def _other(self, spec: str) -> Mechanism:
-        """Another mechanism, as the model would have made it."""
+        """Build another mechanism, as the model would."""
         like = next(iter(self.mixer.parameters()), None) if self.mixer is not None else None
         made = build_part(MECHANISMS, spec, "attention", dropout=0.0, scale=getattr(self.module, "scale", None))
         if next(made.parameters(), None) is not None:
@@ -259,7 +259,7 @@ class MechanismOverride:
 
 
 class AlignerOverride:
-    """The aligner of a recurrent decoder, which looks elsewhere."""
+    """An aligner of a recurrent decoder with replaced weights."""
 
     def __init__(self, name: str, module: Any, wanted: Sequence[InterventionLike]) -> None:
         self.name, self.module, self.ran, self.time = name, module, False, 0
@@ -271,7 +271,7 @@ class AlignerOverride:
             )
 
     def enter(self, undo: ExitStack, clock: QueryPositions) -> None:
-        """Put the hooks in; `undo` takes them out again. `keys` begins a new reading, and so a new time."""
+        """Register the hooks; `undo` removes them. A call of `keys` begins a new sequence."""
         own = self.module.keys
 
         def keys(memory: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
-"""A probe: is it a noun or a verb here? Asked of one word's vector alone, by a linear map.
+"""Linear probe: predict from a word's vector whether the word is a noun or a verb in its sentence.
 
-    words        that occur as both in the Brown corpus ("play", "show", "work"), each place with its tag
-    vectors      any function: sentences of words and a place in each -> a vector for each (or one a layer, to be mixed)
-    probe        logistic regression on standardised vectors; decay chosen on validation; test asked once
+    words        that occur as both in the Brown corpus ("play", "show", "work"), each occurrence with its tag
+    vectors      any function from sentences and a position in each to vectors (or one per layer, to be mixed)
+    probe        logistic regression on standardised vectors; weight decay chosen on validation, test evaluated once
 
-A vector that is the same in every sentence can at best learn the more frequent tag of each word: what a probe reads out
-of a vector beyond that, the vector has from the sentence. Sentences are split by file of the corpus, so that none of a
-training text is in the test.
+A vector that is the same in every sentence can at best predict the more frequent tag of each word. What a probe gains
+beyond that comes from the sentence. Sentences are split by file of the corpus, so that no training text is in the test.
 
 Alain, Bengio: Understanding Intermediate Layers Using Linear Classifier Probes. 2016. arXiv:1610.01644
 """
@@ -42,7 +41,7 @@ LBFGS_STEPS = 40
 
 @dataclass(frozen=True, eq=False)
 class ProbeExamples:
-    """Words in their sentences, and which of the two each is there."""
+    """Words in their sentences, each labelled noun or verb."""
 
     sentences: list[Sentence]
     positions: list[int]
@@ -50,7 +49,7 @@ class ProbeExamples:
 
     @property
     def words(self) -> list[str]:
-        """The word at each place, in small letters."""
+        """Return the word at each position, in lower case."""
         return [s[i].lower() for s, i in zip(self.sentences, self.positions, strict=True)]
 
     def __len__(self) -> int:
@@ -74,7 +73,7 @@ def noun_verb_examples(least: int = 10, share: float = 0.2) -> dict[str, ProbeEx
 
 
 def majority_accuracy(train: ProbeExamples, test: ProbeExamples) -> float:
-    """The accuracy of always saying what a word is most often in training: all that a vector a word can know."""
+    """Return the accuracy of the most frequent training label of each word: the best that static vectors can do."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for word, label in zip(train.words, train.labels.tolist(), strict=True):
         counts[word][label] += 1
@@ -83,7 +82,7 @@ def majority_accuracy(train: ProbeExamples, test: ProbeExamples) -> float:
 
 
 def train_probe(vectors: Vectors, data: dict[str, ProbeExamples], seed: int = 0) -> dict[str, Any]:
-    """Train the linear map, ask the test part. Keys: accuracy, val_accuracy, decay; weights, of mixed layers."""
+    """Train a probe and evaluate it. Keys: accuracy, val_accuracy, train_accuracy, decay; weights of mixed layers."""
     seen = {split: vectors(part.sentences, part.positions).float() for split, part in data.items()}
     x = seen["train"]
     if x.ndim not in (2, 3) or x.shape[-2] != len(data["train"]):
@@ -95,7 +94,7 @@ def train_probe(vectors: Vectors, data: dict[str, ProbeExamples], seed: int = 0)
 
 
 class _Probe(nn.Module):
-    """Mix the layers where there are several, then map."""
+    """A linear map, after a scalar mix if there are several layers."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
@@ -108,7 +107,7 @@ class _Probe(nn.Module):
 
 
 def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int) -> dict[str, Any]:
-    """To the minimum, all of the training part at every step: what is left to chance is the beginning."""
+    """Minimise the loss over the whole training set; only the initial weights are random."""
     x, y = asked["train"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -131,11 +130,11 @@ def _fit_probe(asked: dict[str, tuple[Tensor, Tensor]], decay: float, seed: int)
     return result
 
 
-# -- vectors of what there is ------------------------------------------------------------------------------------------
+# -- vectors -----------------------------------------------------------------------------------------------------------
 
 
 def static_vectors(words: Any) -> Vectors:
-    """Vectors of a word whatever its sentence (tasks.text.word2vec.Words); zeros for a word that is not known."""
+    """Return a function to static word vectors (tasks.text.word2vec.Words); zeros for unknown words."""
 
     def vectors(sentences: Sequence[Sentence], positions: Sequence[int]) -> Float[Tensor, "P C"]:
         table = {word: i for i, word in enumerate(words.vocabulary)}
@@ -146,7 +145,7 @@ def static_vectors(words: Any) -> Vectors:
 
 
 def contextual_vectors(reader: Any, layer: int | None = None) -> Vectors:
-    """Vectors of a word in its sentence, of one layer or of all (for a scalar mix).
+    """Return a function to contextual vectors, of one layer or of all (for a scalar mix).
 
     `reader` is a tasks.text.bidirectional_lm.ContextualEmbedder or a `SubwordReader`.
     """
@@ -159,7 +158,7 @@ def contextual_vectors(reader: Any, layer: int | None = None) -> Vectors:
 
 
 def _cached_layers(reader: Any, sentences: Sequence[Sentence], positions: Sequence[int]) -> Float[Tensor, "J P C"]:
-    """The layers at these positions, read once for all probes of a reader."""
+    """Return the layers at these positions, computed once for all probes of a reader."""
     kept = _LAYER_CACHE.setdefault(reader, [])
     for part, at, layers in kept:
         if part is sentences and at is positions:
@@ -175,8 +174,8 @@ _LAYER_CACHE: WeakKeyDictionary[Any, list[tuple[Any, Any, Tensor]]] = WeakKeyDic
 
 
 class SubwordReader:
-    """A Transformer that reads pieces of words (BERT, GPT) as a reader of words: the mean of each word's pieces, the
-    layers from what enters the first block up."""
+    """Vectors of words from a Transformer over subwords (BERT, GPT): the mean of each word's subwords, for the input
+    of the first block and the output of every block."""
 
     def __init__(self, model: nn.Module, text: Tokenizer) -> None:
         self.model, self.text = model.eval(), text
@@ -187,7 +186,7 @@ class SubwordReader:
 
     @torch.no_grad()
     def layers(self, sentences: Sequence[Sentence], rows: int = 32) -> list[Float[Tensor, "J N C"]]:
-        """All layers of every sentence's words."""
+        """Return all layers of the words of every sentence."""
         found: list[Tensor] = [torch.empty(0)] * len(sentences)
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         for at in range(0, len(order), rows):
@@ -217,7 +216,7 @@ class SubwordReader:
 
 
 def _mean_pieces(x: Float[Tensor, "J N C"], sizes: list[int]) -> Float[Tensor, "J K C"]:
-    """The mean of each run of so many columns."""
+    """Return the mean of consecutive groups of columns of these sizes."""
     return torch.stack([part.mean(1) for part in x[:, : sum(sizes)].split(sizes, 1)], 1)
 
 
@@ -235,7 +234,7 @@ def _read_brown(split: str) -> list[tuple[Sentence, list[str]]]:
 
 
 def _noun_or_verb_label(tag: str) -> int | None:
-    """Noun, verb or neither; the marks of headlines and titles after a tag do not count."""
+    """Return the label of a tag, None for neither; suffixes for headlines and titles are ignored."""
     bare = tag.split("-")[0]
     return 0 if bare in ("NN", "NNS") else 1 if bare in ("VB", "VBD", "VBG", "VBN", "VBZ") else None
 

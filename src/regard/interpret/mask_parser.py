@@ -76,13 +76,13 @@ MASKS: dict[str, MaskKind] = {
 
 
 def parse_mask(text: str, n: int) -> Mask | None:
-    """The mask that a formula means for n tokens; None where it says "none"."""
+    """Return the mask of a formula for n tokens; None for "none"."""
     if text.strip() in ("", "none"):
         return None
     if len(text) > 500:
         raise BadInput("a mask is written in at most 500 characters")
     try:
-        # "global" is a word of Python's own, which its grammar takes for no name
+        # "global" is a keyword of Python
         node = ast.parse(re.sub(r"\bglobal\b", "global_", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise _cannot_parse(text) from None

@@ -1,12 +1,12 @@
-"""The mechanism lab: what every mechanism, mask, position and aligner of the tables does with one's own tokens.
+"""The mechanism lab: apply any registered mechanism, mask, position encoding or aligner to tokens of one's own.
 
-    contents()                                                    what there is, with the formulas of the files
-    attended(tokens, x, "softmax", "causal", "alibi")             scores, mask and matrix, head by head
-    aligned(written, read, s, h, "location")                      one row for each step of a recurrent decoder
-    placed("rotary", 12)                                          what positions say of every pair
+    describe_parts()                                              all parts, with the formulas of their files
+    self_attention(tokens, x, "softmax", "causal", "alibi")       scores, mask and weights of every head
+    align(target, source, s, h, "location")                       weights at each step of a recurrent decoder
+    position_matrix("rotary", 12)                                 the effect of positions on every pair
 
-Real numbers, computed by the parts themselves. What is learned in a model is drawn here, from `seed`, and the answer
-says so (`drawn`): tokens are vectors (`token_vectors`), q = k = v = x, and a head reads its share of their width.
+The parts themselves compute the numbers. Learned parameters are random here, drawn from `seed`, and the result names
+the parts that have some (`drawn`). Tokens are vectors (`token_vectors`), q = k = v = x, split into heads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from regard.positions import POSITIONS
 
 MAX_TOKENS = 64  # tokens
 WIDTH = 64  # of drawn vectors
-MAX_SETTING = 512, 1e6  # setting of a part: a whole number is a size, another is none
+MAX_SETTING = 512, 1e6  # largest value of an integer option (a size), and of a float
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
@@ -48,7 +48,7 @@ KnownVectors = Callable[[str], "Tensor | None"]
 
 
 def describe_parts() -> dict[str, Any]:
-    """What there is in the lab: name, first line, formula, and what each may be given."""
+    """Return all parts of the lab: name, first line, formula and options."""
     return {
         "mechanisms": _entries(MECHANISMS),
         "masks": [{"name": name, "what": kind.what, "example": kind.example} for name, kind in MASKS.items()],
@@ -91,7 +91,7 @@ def self_attention(
     heads: int = 4,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Self-attention over the tokens: scores before and weights after, H N N, and who may look at whom, N N."""
+    """Return scores and weights of self-attention over the tokens, H N N, and the mask, N N."""
     n, width = x.shape
     if heads < 1 or width % heads or (width // heads) % 2:
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
@@ -132,9 +132,9 @@ def align(
     aligner: str = "additive",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """How an aligner looks over what is read while one token after another is written: weights 1 K M.
+    """Return the weights of an aligner over the source tokens at every target token: 1 K M.
 
-    The states s are the vectors of the tokens that are written. Scores are given where the aligner has them.
+    The decoder states s are the vectors of the target tokens. Scores are returned if the aligner has a score function.
     """
     width = h.shape[1]
     with _trial(seed, aligner):
@@ -188,7 +188,7 @@ def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, 
 
 
 def _make_part(table: Registry, spec: str, kind: str, **sizes: Any) -> Any:
-    """A part in float64. Its settings are numbers of a size that is meant, or names: it is made for a stranger."""
+    """Build a part in float64; its options come over the network, so they must be names or moderate numbers."""
     parsed = Spec.parse(spec)
     for value in (*parsed.args, *parsed.kwargs.values()):
         small = isinstance(value, (int, float)) and abs(value) <= MAX_SETTING[type(value) is float]  # nan is not
@@ -198,7 +198,7 @@ def _make_part(table: Registry, spec: str, kind: str, **sizes: Any) -> Any:
 
 
 def _make_positions(positions: str, n: int, width: int, heads: int) -> tuple[Any, PositionInfo]:
-    """Positions by name, in these sizes, and what they say to a mixer."""
+    """Build a position encoding, and return it with the `PositionInfo` that a mixer gets."""
     sizes: dict[str, Any] = {"width": width, "heads": heads, "head_dim": width // heads, "length": MAX_TOKENS}
     place = _make_part(POSITIONS, positions, "positions", **sizes)
     line, _ = PositionInfo.sequence_indices(n, n, torch.device("cpu"))
@@ -209,16 +209,16 @@ def _make_positions(positions: str, n: int, width: int, heads: int) -> tuple[Any
 
 
 def _random_vector(token: str, width: int) -> Float[Tensor, " C"]:
-    """The same vector for the same spelling, always."""
+    """Return a random vector that depends on the spelling alone."""
     generator = torch.Generator().manual_seed(crc32(token.encode("utf-8", "replace")))
     return torch.randn(width, generator=generator, dtype=torch.float64)
 
 
 @contextmanager
 def _trial(seed: int, *specs: str) -> Iterator[None]:
-    """Inside, what is drawn comes from this seed, and what a part was not made to be given is said in a line.
+    """Draw random numbers from this seed inside the block, and turn errors of a part into one line.
 
-    Afterwards the global stream goes on as if nothing had been drawn.
+    The global random state is restored afterwards.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -234,7 +234,7 @@ def _has_parameters(part: nn.Module) -> bool:
 
 
 def _to_list(values: Tensor) -> Any:
-    """Numbers as lists; what is no number (a score of minus infinity) is refused rather than sent."""
+    """Return numbers as lists; raise if one is not finite, which JSON cannot represent."""
     if not bool(values.isfinite().all()):
         raise RegardError("some of these numbers are not finite; take a smaller sharpness or a milder formula")
     return values.double().tolist()
@@ -245,7 +245,7 @@ def _entries(table: Registry) -> list[dict[str, Any]]:
 
 
 def _entry(table: Registry, name: str) -> dict[str, Any]:
-    """A part as its file explains it."""
+    """Return a part as its file describes it."""
     module = import_module(table[name][0])
     text = inspect.cleandoc(module.__doc__ or "")
     formula = [line for line in text.split("\n") if line.startswith("    ")]
@@ -263,5 +263,5 @@ def _entry(table: Registry, name: str) -> dict[str, Any]:
 
 
 def _is_option(parameter: inspect.Parameter) -> bool:
-    """Whether a setting may be chosen in the lab: it has a default of its own that can be written down."""
+    """Return whether a parameter is an option of the lab: it has a plain default."""
     return isinstance(parameter.default, (int, float, str, bool, type(None))) and parameter.name not in ("dropout",)

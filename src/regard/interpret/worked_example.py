@@ -1,15 +1,15 @@
-"""Self-attention in six steps with numbers that can be followed by hand.
+"""Self-attention in six steps, with numbers that can be checked by hand.
 
     1  q = x W_q    k = x W_k    v = x W_v        three vectors of every token
     2  s_nm = q_n · k_m                           a score for every pair
-    3  s_nm / √d_k                                so that wide vectors do not make a softmax of one place
+    3  s_nm / √d_k                                so that wide vectors do not saturate the softmax
     4  w_n = softmax(s_n / √d_k)                  all positive, and a row sums to one
     5  w_nm v_m                                   every value by its weight
     6  z_n = Σ_m w_nm v_m                         their sum: what the token has become
 
 The example is that of the lectures: "Thinking Machines", where the first word scores 112 and 96, divided by 8 that is
 14 and 12, and the softmax gives 0.88 and 0.12. There d_k is 64; three numbers of each vector are written out, and the
-others are zero, so that every product can be checked. Law: z is what the softmax mechanism gives.
+others are zero, so that every product can be checked. A test compares z with the softmax mechanism.
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. arXiv:1706.03762
 """
@@ -36,7 +36,7 @@ THINKING_MACHINES: dict[str, Any] = {
     "w_v": [[1, 0, 2], [2, 1, 0], [0, 3, 1], [1, 0, 4]],
     "d_k": 64,
 }
-MAX_TOKENS, MAX_WIDTH = 12, 16  # tokens and numbers of a vector, at most: it is for looking at
+MAX_TOKENS, MAX_WIDTH = 12, 16  # small enough to read
 MAX_VALUE = 1e6
 
 
@@ -49,7 +49,7 @@ def attention_steps(
     d_k: float | None = None,
     mask: Mask | None = None,
 ) -> dict[str, Any]:
-    """Every step as plain numbers. `d_k` is the width of the keys that is divided by (None: as many as are written)."""
+    """Return every step as plain numbers; `d_k` is the key width of step 3, by default that of w_k."""
     given = {name: _matrix(name, value) for name, value in (("x", x), ("w_q", w_q), ("w_k", w_k), ("w_v", w_v))}
     n, c = given["x"].shape
     if len(tokens) != n:
@@ -86,7 +86,7 @@ def attention_steps(
 
 
 def _matrix(name: str, rows: Matrix) -> Float[Tensor, "N C"]:
-    """Numbers as a matrix in float64, or what is wrong with them."""
+    """Return numbers as a matrix in float64; raise if they are none."""
     if not rows or len(rows) > MAX_TOKENS or not rows[0] or len(rows[0]) > MAX_WIDTH:
         raise BadInput(f"{name} has 1 to {MAX_TOKENS} rows of 1 to {MAX_WIDTH} numbers each")
     if any(len(row) != len(rows[0]) for row in rows):
