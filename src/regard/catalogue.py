@@ -1,7 +1,7 @@
-"""What there is in the house, read off its rooms' tables: ``regard.list("attention")``, ``regard.show("rotary")``.
+"""Lists and cards of everything in the registries: ``regard.list("attention")``, ``regard.show("rotary")``.
 
-Nothing is written down twice. A name's line and its card come from the docstring of the file that holds it, its traits
-from the class, its sizes from the model's own table; parameters are counted on the meta device, without memory.
+All of it is read from the code: the line and the card of a name from the docstring of its file, traits from the class,
+sizes from the model's table. Parameters are counted on the meta device, without memory.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class RowList(builtins.list[Row]):
 
 
 class Card(str):
-    """What there is to say about one thing; a notebook keeps its lines and columns."""
+    """A description in plain text; a notebook shows it in a fixed-width font."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self)}</pre>"
 
 
 def list(kind: str | None = None) -> RowList:
-    """The rows of one kind of thing (attention, positions, models, ...), or of everything, with a column "kind"."""
+    """Return the rows of one kind (attention, positions, models, ...), or of all kinds, with a column "kind"."""
     if kind is None:
         return RowList(
             {"name": row["name"], "kind": k, "description": row["description"]} for k in KINDS for row in KINDS[k]()
@@ -55,7 +55,7 @@ def list(kind: str | None = None) -> RowList:
 
 
 def show(name: str) -> Card:
-    """All there is to say about one thing: by its name, by ``kind/name``, or by the folder of a saved model."""
+    """Return the card of a name, of ``kind/name``, or of the folder of a saved model."""
     kind, slash, rest = name.partition("/")
     named = slash and kind in (*KINDS, *ALIASES, *GROUPS)
     kinds = [*GROUPS.get(kind, ())] or [_kind(kind)] if named else [*KINDS]
@@ -70,7 +70,7 @@ def show(name: str) -> Card:
 
 
 def format_listing(kind: str | None = None) -> str:
-    """The rows of one kind as a table in plain text; without a kind, the names of each."""
+    """Return the rows of one kind as a table in plain text; without a kind, the names of every kind."""
     if kind is not None:
         return format_table(list(kind)) or f"(no {_kind(kind)} here)"
     rows = [
@@ -81,7 +81,7 @@ def format_listing(kind: str | None = None) -> str:
 
 
 def format_table(rows: Sequence[Row], heading: bool = True) -> str:
-    """Rows as lines, each column as wide as it has to be."""
+    """Return rows as lines with aligned columns."""
     if not rows:
         return ""
     columns = [*rows[0]]
@@ -119,7 +119,7 @@ def _mechanisms() -> builtins.list[Row]:
 
 
 def _group_rows(kinds: Sequence[str]) -> builtins.list[Row]:
-    """The rows of several tables with a column "kind"; "-" where a table has no such column."""
+    """Return the rows of several tables with a column "kind"; "-" where a table lacks a column."""
     rows = [{"name": row["name"], "kind": kind.removesuffix("s"), **row} for kind in kinds for row in KINDS[kind]()]
     columns = dict.fromkeys(column for kind in kinds[:1] for row in KINDS[kind]() for column in row)
     order = ["name", "kind", *(column for column in columns if column != "name")]
@@ -127,7 +127,7 @@ def _group_rows(kinds: Sequence[str]) -> builtins.list[Row]:
 
 
 def _docstring_rows(package: str, attribute: str) -> Callable[[], builtins.list[Row]]:
-    """Rows of a table whose parts say nothing of themselves but their docstring."""
+    """Return rows of a table whose parts have nothing but their docstring."""
 
     def rows() -> builtins.list[Row]:
         found: Registry = getattr(import_module(package), attribute)
@@ -207,7 +207,7 @@ def _tasks() -> builtins.list[Row]:
 
 
 def _declared(task: str) -> Row:
-    """What the predictor of a task takes and returns."""
+    """Return the inputs and the output of a task's predictor."""
     from regard.tasks import PREDICTORS
     from regard.tasks.predictor import Predictor
 
@@ -218,7 +218,7 @@ def _declared(task: str) -> Row:
 
 
 def _sizes(module: ModuleType) -> Mapping[str, Mapping[str, Any]]:
-    """The named sizes of a model; a model of one's own may have none."""
+    """Return the named sizes of a model; a user's model may have none."""
     found: Mapping[str, Mapping[str, Any]] = getattr(module, "SIZES", {})
     return found
 
@@ -236,14 +236,14 @@ def _recipes() -> builtins.list[Row]:
 
 
 def _card_entry(card: str, name: str) -> str:
-    """What a card says under a name, in one line: its own line and those below that are indented further."""
+    """Return an entry of a card in one line: its own line and the lines below that are indented further."""
     found = re.search(rf"^([ \t]*){name}\s+(.+(?:\n\1[ \t]+\S.*)*)", card, re.MULTILINE)
     return " ".join(found[2].split()) if found else ""
 
 
 def _shorten(text: str, most: int = 120) -> str:
-    """A text up to the last end of a sentence or clause within `most` characters, or to the first beyond. An end within
-    brackets is none: what is told is told whole, with all its numbers."""
+    """Cut a text at the last end of a sentence or clause within `most` characters, or at the first beyond; never inside
+    brackets."""
     if len(text) <= most:
         return text
     ends = [found.start() for found in re.finditer(r"[.;](?= )", text)]
@@ -291,7 +291,7 @@ ALIASES = {"translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
 
 
 def translators() -> builtins.list[str]:
-    """The names of the translators that ship with the package."""
+    """Return the names of the shipped translators."""
     return [
         name for name, folder in api.zoo().items() if (_config(folder).get("task") or {}).get("name") == "translation"
     ]
@@ -347,7 +347,7 @@ def _model(name: str) -> str:
 
 
 def sizes(name: str) -> builtins.list[Row]:
-    """The sizes of a model with their parameters, counted without making any."""
+    """Return the sizes of a model with their numbers of parameters, counted on the meta device."""
     from regard.models import MODELS
 
     cls, named = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
@@ -419,7 +419,7 @@ def _zoo_card(name: str) -> str:
 
 
 def _saved_card(folder: Path, name: str | None = None) -> str:
-    """The card of a saved model, its task and its settings."""
+    """Return the card of a saved model, its task and its settings."""
     from regard.weights.folder import model_folder, read_json
 
     folder = model_folder(folder)
@@ -492,7 +492,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _card(kind: str, name: str, table: Registry, parts: Iterable[tuple[str, str]]) -> str:
-    """The docstring of the file that holds a part, and what else is known of it."""
+    """Return the docstring of a part's file, its traits and its options."""
     module = import_module(table[name][0])
     where = [("Where", f"{module.__name__}.{table[name][1]}")]
     return _render_card(kind, name, inspect.cleandoc(module.__doc__ or ""), [*parts, *where])
@@ -507,7 +507,7 @@ def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str
 
 
 def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
-    """What the constructor takes; its surroundings give what has no default."""
+    """Return the constructor's options; arguments without a default come from the model."""
     rows = {}
     for name, parameter in inspect.signature(cls).parameters.items():
         rows[name] = "given by the model" if parameter.default is parameter.empty else repr(parameter.default)
@@ -515,7 +515,7 @@ def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
 
 
 def _settings(config: type) -> str:
-    """The fields of a Config with their defaults and the words beside them in the source, or in what it was made of."""
+    """Return the fields of a Config with their defaults and their comments in the source, or in a base class's."""
     comments: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):  # all but object
         comments |= re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)

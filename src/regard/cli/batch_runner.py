@@ -38,7 +38,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of an item: an output, an error, or neither where nothing was asked (a blank line)."""
+    """Result of an item: an output, an error, or neither (a blank line)."""
 
     item: Item
     value: Any = None  # what the model was given

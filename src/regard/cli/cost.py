@@ -134,7 +134,7 @@ def _print(values: object) -> None:
 
 
 def _tokens(text: str | None) -> tuple[float | None, float | None]:
-    """So many for each parameter, or in all."""
+    """Return a number per parameter, or in total."""
     if text is None:
         return None, None
     try:

@@ -192,7 +192,7 @@ def _cores() -> int:
 
 
 class _Bar:
-    """How far it is: a bar where stderr is a terminal, else a line every ten seconds."""
+    """Show progress: a bar if stderr is a terminal, else a line every ten seconds."""
 
     def __init__(self, every: float = 10.0) -> None:
         self.every, self.what = every, ""

@@ -167,6 +167,6 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
 
 
 def _beams(found: dict[str, Any]) -> str:
-    """How wide the search was, where there was one."""
+    """Return the beam size in words, if there was a search."""
     known = sorted({str(numbers["beam_size"]) for numbers in found["results"].values() if "beam_size" in numbers})
     return f", beam {', '.join(known)}" if known else ""

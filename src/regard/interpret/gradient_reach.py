@@ -1,9 +1,9 @@
-"""How far a gradient reaches: what a place knows of those long before it, and can learn from them.
+"""Gradient reach: how much an output depends on inputs far before it, and can learn from them.
 
     reach(read, 100, 32)[d]   =   mean over drawn inputs of  ‖∂ y_N / ∂ x_(N-d)‖        Frobenius, d = 0 ... N - 1
 
 In a recurrent network this is a product of d Jacobian matrices: it fades or explodes with the distance, unless gates
-keep it. In attention every place is one step away.
+keep it. In attention every position is one step away.
 
 Bengio, Simard, Frasconi: Learning Long-Term Dependencies with Gradient Descent is Difficult. 1994. Pascanu, Mikolov,
 Bengio: On the Difficulty of Training Recurrent Neural Networks. ICML 2013. arXiv:1211.5063

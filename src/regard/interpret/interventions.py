@@ -1,4 +1,4 @@
-"""What if a head looked elsewhere? Attention changed while a model runs, and everything as it was afterwards.
+"""Interventions: change the attention weights of chosen heads while a model runs, and restore it afterwards.
 
     with intervened(model, [{"map": "decoder.blocks.0.cross", "heads": [3], "do": "off"}]):
         model(source, target)
@@ -11,10 +11,9 @@
     mechanism   w of another mechanism      {"do": "mechanism", "spec": "softmax(scale=0.5)"}, on the same q and k
     positions   other positions             {"do": "positions", "spec": "none"}, of all stacks that match
 
-Every mechanism is linear in v, o = w v: so a hook takes the chosen heads of o out and puts (weights of ours) v in their
-place; no model has to know. The watched maps are the changed ones. A drawn mask joins whatever else is done to a head;
-of other interventions the last one counts. Untouched heads are the same to the bit. Aligners of recurrent decoders have
-one head; what they remember for their next step stays their own.
+Every mechanism is linear in v, o = w v, so a hook replaces the chosen heads of o by w' v; models need no change. `watch`
+sees the changed maps. A mask is combined with other changes of a head; of those the last one counts. Unchanged heads
+are equal to the bit. Aligners of recurrent decoders have one head; their state for the next step is not changed.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Intervention:
 
 @contextmanager
 def intervene(model: nn.Module, interventions: Sequence[Intervention | Mapping[str, Any]]) -> Iterator[None]:
-    """Inside the block the model runs with these changes; afterwards it is as it was, also after an error."""
+    """Run the model with these changes inside the block; they are undone afterwards, also after an error."""
     if len(interventions) > MAX_INTERVENTIONS:
         raise BadInput(f"{len(interventions)} interventions at a time are too many; give at most {MAX_INTERVENTIONS}")
     wanted = [Intervention.of(each) for each in interventions]
@@ -106,7 +105,7 @@ def intervene(model: nn.Module, interventions: Sequence[Intervention | Mapping[s
 
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Whatever in a model attends, by the name under which its map is known."""
+    """Return the modules of a model that compute attention, by the names of their maps."""
     found: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
         if isinstance(module, Mechanism):
@@ -120,7 +119,7 @@ def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
 def _overrides(
     model: nn.Module, modules: Mapping[str, nn.Module], wanted: Sequence[Intervention]
 ) -> list[MechanismOverride | AlignerOverride]:
-    """What is to be replaced: every part that attends with all that is wanted of it."""
+    """Return the overrides: every module that computes attention, with its interventions."""
     known = attention_modules(model)
     if wanted and not known:
         raise Unsupported(f"nothing attends in this {type(model).__name__}, so there is no attention to change")

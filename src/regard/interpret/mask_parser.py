@@ -28,7 +28,7 @@ from regard.core.errors import BadInput, UnknownName, did_you_mean
 
 
 class MaskKind(NamedTuple):
-    """How a mask of the table is made for n tokens, an example of it, and what it says."""
+    """A kind of mask: how it is made for n tokens, an example, and a description."""
 
     make: Callable[[int, list[int]], Mask]
     example: str

@@ -1,11 +1,11 @@
-"""Cutting: a text as the pieces and numbers that a model reads it as.
+"""Tokenization: a text as the tokens and ids that a model reads.
 
     cut(regard.load("fill-en"), "The [MASK] barks.")      [CLS] The [MASK] barks . [SEP], with their numbers
     cut(Text.load("tokenizer.json"), "The dog barks.")    a vocabulary by itself adds no marks
 
-Every kind of model reads in its own way: what stands before and after the text, which names in it are read as one token
-([MASK], <extra_id_0>), whether words are cut one by one, what is done to the text before. Nothing goes through the
-model, and nothing is too long to be cut.
+Models differ in the special tokens before and after the text, in names that are read as one token ([MASK],
+<extra_id_0>), in whether words are tokenized one by one, and in how the text is normalised. The model does not run, and
+texts of any length are tokenized.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Spans = list[tuple[int, int]]
 
 
 class TokenInfo(NamedTuple):
-    """One token: as it can be read, its number, from which character of the text to which it stands.
+    """One token: its text, its id, and its span of characters.
 
-    `span` is None of a token that the model adds, and where it reads another text than the one that was given (without
-    accents, say). `unknown`: the vocabulary has no token for what stands there.
+    `span` is None for tokens that the model adds, and where normalisation changed the text (removed accents, say).
+    `unknown`: the vocabulary has no token for this text.
     """
 
     piece: str
@@ -54,7 +54,7 @@ Row = list[tuple[int, tuple[int, int] | None, bool]]  # number, span, whether it
 
 
 def _tokenizer_of(reader: Any) -> Callable[[Any, str], Row] | None:
-    """How what was loaded reads a text; None: not at all."""
+    """Return the function that tokenizes a text for a predictor or model; None if it reads no text."""
     from regard.tasks.text.chunking import Chunker
     from regard.tasks.text.encoder_base import EncoderPredictor
     from regard.tasks.text.language_modeling import TextGenerator
@@ -116,7 +116,7 @@ def _chunker_row(chunker: Any, line: str) -> Row:
 
 
 def _word_by_word(text: Tokenizer, line: str) -> list[Row]:
-    """What stands between spaces, each cut by itself; a word of no pieces is the unknown one."""
+    """Tokenize every word by itself; a word without tokens is the unknown token."""
     rows = []
     for word in re.finditer(r"\S+", line):
         found = _plain(text, word.group()) or [(text.unk, (0, len(word.group())), False)]
@@ -140,7 +140,7 @@ def _translator_row(translator: Any, line: str) -> Row:
 
 
 def _text_to_text_row(model: Any, line: str) -> Row:
-    """Where the vocabulary has sentinels, their names are read as such."""
+    """Read the names of sentinels as one token if the vocabulary has them."""
     from regard.tasks.text.translation import clean_line
     from regard.tokens.sentinels import encode_with_sentinels, offsets_with_sentinels
 

@@ -47,7 +47,7 @@ class EncoderInspection(Inspection):
         )
 
     def rollout(self, query: int) -> np.ndarray:
-        """How much of each token is in one token at the top."""
+        """Return the rollout of one token of the last layer."""
         if not 0 <= query < (many := len(self.axes["text"].tokens)):
             raise BadInput(f"there is no token {query} in the text; there are 0 to {many - 1}")
         return self.paths.rollout("text", query)["text"]

@@ -52,7 +52,7 @@ class LayerPaths:
 
     @property
     def weights(self) -> int:
-        """How many weights there are in all."""
+        """Return the number of weights."""
         return sum(held.heads * held.rows * held.columns for held in self.store.values())
 
     @torch.no_grad()

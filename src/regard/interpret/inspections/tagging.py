@@ -67,5 +67,5 @@ class TaggingInspection(EncoderInspection):
 
 
 def _piece_counts(at: list[int], row: list[int]) -> list[int]:
-    """How many pieces every word has: from its first to that of the next, or to the mark at the end."""
+    """Return the number of subwords of every word."""
     return [end - begin for begin, end in zip(at, [*at[1:], len(row) - 1], strict=True)]

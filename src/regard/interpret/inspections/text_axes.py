@@ -39,13 +39,13 @@ def output_positions(text: Tokenizer, ids: Sequence[int], line: str, before: Seq
 
 
 def _common_prefix(first: str, second: str) -> int:
-    """How many characters two texts have in common from their beginning."""
+    """Return the length of the common prefix of two texts."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def shift_position(place: Position, by: int) -> Position:
-    """The same place so many characters on."""
+    """Return a span shifted by some characters."""
     return {"text": [place["text"][0] + by, place["text"][1] + by]} if "text" in place else place
 
 

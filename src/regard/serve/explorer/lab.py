@@ -31,7 +31,7 @@ Formula = Annotated[str, Field(max_length=500, description="causal & (window(2) 
 
 
 class Experiment(BaseRequest):
-    """What is to be shown, on which tokens, with which parts. For the six steps: the matrices themselves."""
+    """A request of the lab: what to show, the tokens and the parts; for the six steps, the matrices."""
 
     what: Literal["mechanism", "aligner", "positions", "six_steps"] = "mechanism"
     tokens: Tokens = Field(default=["Thinking", "Machines"])
