@@ -11,9 +11,9 @@
     mechanism   w of another mechanism      {"do": "mechanism", "spec": "softmax(scale=0.5)"}, on the same q and k
     positions   other positions             {"do": "positions", "spec": "none"}, of all stacks that match
 
-Every mechanism is linear in v, o = w v, so a hook replaces the chosen heads of o by w' v; models need no change. `watch`
-sees the changed maps. A mask is combined with other changes of a head; of those the last one counts. Unchanged heads
-are equal to the bit. Aligners of recurrent decoders have one head; their state for the next step is not changed.
+Every mechanism is linear in v, o = w v, so a hook replaces the chosen heads of o by w' v; models need no change. What
+`watch` records are the changed maps. A mask is combined with other changes of a head; of those the last one counts.
+Unchanged heads are equal to the bit. Aligners of recurrent decoders have one head; their state is not changed.
 """
 
 from __future__ import annotations
