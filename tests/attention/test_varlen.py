@@ -68,6 +68,7 @@ def test_packed_vectors_are_those_of_padded_texts(double, lengths, settings):
     assert model.can_pack is (settings.get("positions") != "alibi" and "attention" not in settings)
 
 
+@pytest.mark.long
 def test_packed_texts_compile_whole_on_their_way_to_a_gpu(python):
     """In a child process, without a GPU: the kernel itself is stood in for, all around it is traced."""
     code = """

@@ -198,6 +198,7 @@ def test_script_in_tokens_is_inert(page):
     assert page.run("return document.querySelectorAll('#lab img, #lab script').length") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("room", ["steps", "mechanisms", "aligners", "positions"])
 def test_the_lab_fits_a_phone(page, room):
     page.size(*PHONE)

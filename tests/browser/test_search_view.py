@@ -163,6 +163,7 @@ def test_what_is_refused_is_said(page):
     assert all("422" in complaint for complaint in page.complaints())  # the browser's own word for it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_search_view_fits_a_phone(page, scheme):
     page.size(*PHONE)

@@ -45,6 +45,7 @@ SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers"
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
 PICTURES = ("vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
+BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -125,7 +126,9 @@ def holds(model, axes):
             torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in BATCHES else pytest.mark.long) for name in MODELS]
+)
 def test_an_exported_program_answers_other_batches_as_the_model_does(name):
     holds(tiny(name), ("batch",))
 

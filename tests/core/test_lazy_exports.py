@@ -30,24 +30,28 @@ def exported(package):
     return sorted(name for name in dir(module) if not name.startswith("_") and name not in vars(module))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_exported_name_can_be_imported(package):
-    code = (
-        f"import regard.{package} as package, inspect\n"
-        "names = [n for n in dir(package) if not n.startswith('_') and n not in vars(package)]\n"
-        "for name in names:\n"
-        "    assert not inspect.ismodule(getattr(package, name)), name\n"
-        "print(*names)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert set(found) >= EXPECTED[package]
-    modules = {path.stem for path in Path(regard.__file__).parent.joinpath(package).glob("*.py")}
-    assert not set(found) & modules, "importing a module would replace the name"
+def test_every_exported_name_can_be_imported():
+    code = f"""
+import importlib, inspect
+packages = [importlib.import_module("regard." + name) for name in {PACKAGES}]
+names = [[n for n in dir(p) if not n.startswith("_") and n not in vars(p)] for p in packages]
+for package, exported in zip(packages, names):
+    for name in exported:
+        assert not inspect.ismodule(getattr(package, name)), name
+    print(*exported)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for package, line in zip(PACKAGES, printed.splitlines(), strict=True):
+        found = set(line.split())
+        assert found >= EXPECTED[package]
+        modules = {path.stem for path in Path(regard.__file__).parent.joinpath(package).glob("*.py")}
+        assert not found & modules, "importing a module would replace the name"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_without_use_loads_none_of_its_parts(package):
-    code = f"import sys, regard.{package}; print(*(n for n in sys.modules if n.startswith('regard.{package}.')))"
+def test_packages_without_use_load_none_of_their_parts():
+    packages = tuple(f"regard.{package}" for package in PACKAGES)
+    starts = tuple(f"{package}." for package in packages)
+    code = f"import sys, {', '.join(packages)}; print(*(n for n in sys.modules if n.startswith({starts})))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert all(
         name in ("regard.attention.aligners", "regard.attention.mechanisms", "regard.attention.mixers")

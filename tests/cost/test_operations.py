@@ -26,10 +26,12 @@ MODELS = {
     "handwriting:tiny": (["vocab=11"], InputShape(batch=2, length=9)),
     "neural_gpu:tiny": (["vocab=7"], InputShape(batch=2, source=3, target=4)),
 }
+SHORT = ("transformer:tiny", "gpt:tiny", "bert:tiny", "rnnsearch:tiny", "convs2s:tiny")
+CASES = [word if word in SHORT else pytest.param(word, marks=pytest.mark.long) for word in MODELS]
 COUNTED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu in flop_registry
 
 
-@pytest.mark.parametrize("word", MODELS)
+@pytest.mark.parametrize("word", CASES)
 def test_forward_operations_equal_torch(word):
     settings, shape = MODELS[word]
     config = resolve_config(*parse_model_name(word), settings)
@@ -42,7 +44,7 @@ def test_forward_operations_equal_torch(word):
 
 @pytest.mark.skipif(not COUNTED, reason="this torch does not count the CPU's fused attention")
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
-@pytest.mark.parametrize("word", MODELS)
+@pytest.mark.parametrize("word", CASES)
 def test_training_operations_equal_torch(word, precision):
     settings, shape = MODELS[word]
     config = resolve_config(*parse_model_name(word), settings)

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)}
-SHORT = {"# Scaling", "Three plans", "Assumptions", "Not measured"}
+SHORT = {"# Scaling", "Assumptions", "Not measured"}
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,7 @@ def test_the_published_sizes_have_the_parameters_that_were_published():
     )
 
 
+@pytest.mark.long
 def test_compiled_equals_eager(unchecked):
     torch.manual_seed(0)
     model = ELMo(CONFIG).eval()

@@ -44,7 +44,10 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("size", PUBLISHED)
+LARGE = ("b", "l", "s-clips", "v1-b-clips")
+
+
+@pytest.mark.parametrize("size", [pytest.param(s, marks=pytest.mark.long) if s in LARGE else s for s in PUBLISHED])
 def test_parameters_and_multiply_adds_are_as_published(size):
     millions, adds = PUBLISHED[size]
     with torch.device("meta"):

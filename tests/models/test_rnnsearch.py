@@ -247,6 +247,7 @@ def plain(unchecked, monkeypatch):
     return module
 
 
+@pytest.mark.long
 def test_compiled_equals_eager_and_time_adds_no_graph(plain):
     (source, lengths), short, target = ragged(), targets(length=4), targets(length=7)
     model, graphs = plain.RNNSearch(plain.Config(11, width=12, hidden=10, readout=8)).double(), []

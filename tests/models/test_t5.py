@@ -171,6 +171,7 @@ def test_decoder_buckets_are_for_the_past_and_encoder_buckets_for_both_sides():
     assert seen["encoder.blocks.1.mix"].weights[0, 0].triu(1).abs().sum() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_compiled_equals_eager(unchecked, dynamic):
     torch._dynamo.reset()

@@ -85,7 +85,7 @@ def test_ngrams_and_shortest_lengths_equal_generate(kind, beams):
     assert ended >= 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("t5", marks=pytest.mark.long), "marian"])
 @pytest.mark.parametrize("stopping", [True, False, "never"])
 def test_early_stopping_equals_generate(kind, stopping):
     ended = 0

@@ -43,6 +43,7 @@ def rows(out):
     ]
 
 
+@pytest.mark.long
 def test_two_processes_train_experts_as_one_does(recipes, monkeypatch):
     """Up to rounding without the balancing loss; nearly with it, since each process balances its own tokens."""
     monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)

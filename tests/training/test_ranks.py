@@ -176,6 +176,7 @@ def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, on
             torch.testing.assert_close(a[name], b[name], rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, recipe_file, tmp_path):
     out, marker = tmp_path / "killed", tmp_path / "marker"
     kill = {"rank": 1, "step": 7, "marker": str(marker)}

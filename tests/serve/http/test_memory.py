@@ -57,6 +57,7 @@ pool.close()
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33, which tells what is in use")
 def test_the_same_requests_again_leave_nothing_behind():
     done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, timeout=240)
