@@ -251,7 +251,7 @@ def translation_section(all_runs: Sequence[Mapping[str, Any]], published: Sequen
     yield "## Translation"
     yield (
         "Compare numbers within a column only. The columns count different tokens: see "
-        "[how scores are counted](packages/tasks.md#scores). † marks a published number that was recalled and not "
+        "[how scores are counted](packages/metrics.md). † marks a published number that was recalled and not "
         "checked at its source. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
     keys = {(line["corpus"], line["source"], line["target"], line["split"]) for line in published}
