@@ -87,9 +87,10 @@ def service():
     import regard
     from regard.tasks.text.embedder import TextEmbedder
 
-    (FOLDER / "config.json").unlink()
-    fill = regard.load("fill-en")
-    regard.save(TextEmbedder(fill.model, fill.text, max_length=32), FOLDER)
+    if not any(FOLDER.glob("*.safetensors")):  # workers that steal tests set this up more than once
+        (FOLDER / "config.json").unlink()
+        fill = regard.load("fill-en")
+        regard.save(TextEmbedder(fill.model, fill.text, max_length=32), FOLDER)
     pool = ModelPool(MODELS, device="cpu")
     with running_server(make_app(pool, LIMITS)) as url:
         pool.load()
