@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from regard.core.errors import BadInput
+from regard.core.spec import check_untrusted
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import BaseRequest
@@ -54,6 +55,9 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         from regard.interpret.compare import compare_outputs
 
         name, inputs = _input(asked, jobs, inspections)
+        for change in asked.interventions:
+            if change.spec:
+                check_untrusted(change.spec)
         changes = [change.model_dump(exclude_none=True) for change in asked.interventions]
         await asyncio.to_thread(jobs.pool.get, name)
         found: dict[str, Any] = await jobs.pool.run(
