@@ -217,7 +217,7 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
     files = {name: FILE_KINDS[kind] for name, kind in inputs.items() if kind in FILE_KINDS}
     if content is not None and not files:
         raise BadInput(f"{wanted.model} takes {', '.join(inputs) or 'no inputs'}, not a file")
-    _check_limits(wanted, jobs)
+    await _check_limits(wanted, jobs)
     if content is not None:
         wanted.inputs[next(iter(files))] = content
     for name in files.keys() & wanted.inputs.keys():
@@ -226,22 +226,21 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
     return wanted
 
 
-def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
+async def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
     """No more text, no larger numbers and no larger parts than a service answers within its time."""
     for change in wanted.interventions:
         if isinstance(spec := change.get("spec"), str) and spec:
             check_untrusted(spec)
-    total = 0
+    texts = []
     for name, value in wanted.inputs.items():
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
-                total += len(each)
+                texts.append(each)
                 if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
                     raise ApiError(422, f"{name} holds half a character", f"inputs.{name}")
             elif isinstance(each, (int, float)) and not -MAX_NUMBER <= each <= MAX_NUMBER:  # NaN is not either
                 raise ApiError(422, f"{name} must lie between -{MAX_NUMBER} and {MAX_NUMBER}", f"inputs.{name}")
-    if total > jobs.settings.max_characters:
-        raise BadInput(f"{total:,} characters are more than the {jobs.settings.max_characters:,} of one request")
+    await jobs.check_texts(wanted.model, texts)
 
 
 def _json(value: str, name: str) -> Any:

@@ -54,7 +54,7 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         """Both outputs, and how likely the original one is under each: tokens, log-probabilities, loss."""
         from regard.interpret.compare import compare_outputs
 
-        name, inputs = _input(asked, jobs, inspections)
+        name, inputs = await _input(asked, jobs, inspections)
         for change in asked.interventions:
             if change.spec:
                 check_untrusted(change.spec)
@@ -68,12 +68,12 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
     return router
 
 
-def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> tuple[str, dict[str, Any]]:
+async def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> tuple[str, dict[str, Any]]:
     """Return the model and its inputs."""
     if asked.inspection is not None:
         look = inspections.get(asked.inspection)
         return look.model, look.inputs
     if asked.model is None:
         raise BadInput("give an inspection, or a model and its inputs")
-    jobs.check_texts([value for value in asked.inputs.values() if isinstance(value, str)])
+    await jobs.check_texts(asked.model, [value for value in asked.inputs.values() if isinstance(value, str)])
     return asked.model, asked.inputs
