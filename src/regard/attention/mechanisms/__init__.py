@@ -6,6 +6,13 @@ from regard.core.spec import Registry
 
 MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
+    # sparse by position
+    # sparse by content
+    # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
+    # fewer queries or keys
+    # low rank
+    # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
+    # heads
 }

@@ -32,7 +32,12 @@ class LinearAttention(Mechanism):
     """Attention with the kernel φ(q)·φ(k); `chunk` is the number of tokens whose products are formed at a time."""
 
     traits = Traits(
-        cost="(N + M) D²", paper="2006.16236", masks=frozenset({"causal", "padding"}), bias=False, exact=False
+        cost="(N + M) D²",
+        paper="2006.16236",
+        masks=frozenset({"causal", "padding"}),
+        bias=False,
+        exact=False,
+        family="linearised",
     )
 
     def __init__(self, chunk: int = 64) -> None:
