@@ -212,8 +212,8 @@ def _tree_as_dict(
     texts = dict(zip([node.id for node in shown], decode([list(node.path) for node in shown]), strict=True))
     names = dict(zip([node.id for node in tree.nodes[1:]], pieces([n.token for n in tree.nodes[1:]]), strict=True))
     found = [
-        {"node": node.id, "text": texts[node.id], "score": _round(one.score), "total_log_prob": _round(one.log_probability),
-         "finished": one.finished, "path": _node_path(tree, node)}
+        {"node": node.id, "text": texts[node.id], "finished": one.finished, "path": _node_path(tree, node),
+         "score": _round(one.score), "total_log_prob": _round(one.log_probability)}
         for one, node in zip(tree.hypotheses, tree.ends(), strict=True)
     ]  # fmt: skip
     return {
