@@ -16,7 +16,10 @@ MECHANISMS: Registry = {
     "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
+    "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
     # heads
