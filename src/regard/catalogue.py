@@ -98,23 +98,26 @@ def _parts(table: Registry, kind: str) -> builtins.list[tuple[str, type, ModuleT
     return [(name, resolve(table, name, kind), import_module(table[name][0])) for name in table]
 
 
-def _mechanisms() -> builtins.list[Row]:
-    from regard.attention import MECHANISMS
+def _trait_rows(attribute: str) -> Callable[[], builtins.list[Row]]:
+    """Return rows of a table whose parts have traits: mechanisms and mixers."""
 
-    rows = []
-    for name, cls, module in _parts(MECHANISMS, "attention"):
-        t = cls.traits  # type: ignore[attr-defined]
-        rows.append(
+    def rows() -> builtins.list[Row]:
+        table: Registry = getattr(import_module("regard.attention"), attribute)
+        return [
             {
                 "name": name,
-                "cost": f"O({t.cost})",
-                "exact": "yes" if t.exact else "no",
-                "causal": t.causality,
-                "masks": ", ".join(sorted(t.masks)),
-                "paper": t.paper,
+                "family": traits.family,
+                "cost": f"O({traits.cost})",
+                "exact": "yes" if traits.exact else "no",
+                "causal": traits.causality,
+                "masks": ", ".join(sorted(traits.masks)) or "none",
+                "paper": traits.paper,
                 "description": _first_line(module),
             }
-        )
+            for name, cls, module in _parts(table, "attention")
+            for traits in [cls.traits]  # type: ignore[attr-defined]
+        ]
+
     return rows
 
 
@@ -266,8 +269,8 @@ def _zoo() -> builtins.list[Row]:
 
 
 KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
-    "mechanisms": _mechanisms,
-    "mixers": _docstring_rows("regard.attention", "MIXERS"),
+    "mechanisms": _trait_rows("MECHANISMS"),
+    "mixers": _trait_rows("MIXERS"),
     "projections": _docstring_rows("regard.attention", "PROJECTIONS"),
     "joins": _docstring_rows("regard.attention", "JOINS"),
     "aligners": _aligners,

@@ -13,7 +13,8 @@ from regard.core.layer_state import PassState
 from regard.core.spec import resolve
 from regard.models import build
 
-STRICT = [name for name in MECHANISMS if resolve(MECHANISMS, name, "attention").traits.causality == "strict"]
+TRAITS = {name: resolve(MECHANISMS, name, "attention").traits for name in MECHANISMS}
+STRICT = [name for name in MECHANISMS if TRAITS[name].causality == "strict"]
 OTHERS = [name for name in MECHANISMS if name not in STRICT]
 SIZES = {"width": 12, "heads": 4, "length": 16, "causal": True}
 
@@ -43,13 +44,13 @@ def steps(mixer, x, state, table):
 
 
 @pytest.mark.parametrize("name", STRICT)
-@pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_steps_equal_one_forward(name, kv_heads):
-    mixer = build_mixer(name, kv_heads=kv_heads, **SIZES).eval()
-    x = torch.randn(3, 9, 12)
-    whole = mixer(x, mask=CausalMask(), layer_state=PassState().layer(0))
-    found, _ = steps(mixer, x[:, None], mixer.start(3, 16), BeamTable.start(3, 16, x.device))
-    torch.testing.assert_close(found[:, 0], whole)
+def test_steps_equal_one_forward(name):
+    for kv_heads in (4, 2, 1):
+        mixer = build_mixer(name, kv_heads=kv_heads, **SIZES).eval()
+        x = torch.randn(3, 13, 12)
+        whole = mixer(x, mask=CausalMask(), layer_state=PassState().layer(0))
+        found, _ = steps(mixer, x[:, None], mixer.start(3, 16), BeamTable.start(3, 16, x.device))
+        torch.testing.assert_close(found[:, 0], whole)
 
 
 @pytest.mark.parametrize("name", STRICT)
@@ -98,7 +99,9 @@ def test_beams_follow_their_ancestors_when_they_are_selected(name, frozen):
     torch.testing.assert_close(found, whole[:, :, 4:])
 
 
-@pytest.mark.parametrize("name", [*STRICT, *(name for name in MIXERS)])
+@pytest.mark.parametrize(
+    "name", [*STRICT, *(name for name in MIXERS if resolve(MIXERS, name, "attention").traits.causality == "strict")]
+)
 def test_one_spec_finds_a_mechanism_or_a_mixer_and_generates_with_it(name):
     model = build("gpt", size="tiny", vocab=11, attention=name).eval()
     tokens = torch.randint(11, (2, 7))
@@ -114,12 +117,16 @@ def test_one_spec_finds_a_mechanism_or_a_mixer_and_generates_with_it(name):
 def test_mechanisms_that_are_not_strictly_causal_refuse_to_step(name):
     attention = Blurred() if name is None else name
     model = build("gpt", size="tiny", vocab=11, attention=attention).eval()
-    model(torch.randint(11, (2, 7)))
+    if name is None or TRAITS[name].causality == "values":
+        model(torch.randint(11, (2, 7)))
+    else:
+        with pytest.raises(Unsupported, match="no mask of kind causal"):
+            model(torch.randint(11, (2, 7)))
     with pytest.raises(Unsupported, match="cannot decode step by step"):
         model.start(torch.randint(11, (2, 4)), capacity=8)
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if TRAITS[name].masks & {"any", "padding"}])
 def test_encoders_take_padding(name):
     """A batch of k equals k singles in a stack of layers."""
     model = build("transformer", size="tiny", vocab=11, attention=name).eval()
@@ -129,11 +136,20 @@ def test_encoders_take_padding(name):
         torch.testing.assert_close(whole[b : b + 1, :n], model.encode(source[b : b + 1, :n]))
 
 
-@pytest.mark.parametrize("name", list(MECHANISMS))
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if not TRAITS[name].square])
 def test_cross_attention_gets_a_layer_state_too(name):
-    mixer = build_mixer(name, cross=True, **SIZES).eval()
+    mixer = build_mixer(name, cross=True, **SIZES | {"causal": False}).eval()
     x, context = torch.randn(2, 3, 12), torch.randn(2, 5, 12)
     out = mixer(x, context, PaddingMask(torch.tensor([5, 2])), None, PassState().layer(0).scope("cross"))
     keys = mixer.project_kv(context)
     again = mixer.cross_attend(x, keys, PaddingMask(torch.tensor([5, 2])), None, PassState().layer(0).scope("cross"))
     torch.testing.assert_close(out, again)
+
+
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_every_mechanism_trains_in_a_vision_transformer(name):
+    model = build("vit", size="tiny", attention=name, layers=2, width=24)
+    model(torch.randn(2, 3, 32, 32)).square().sum().backward()
+    unused = [key for key, parameter in model.named_parameters() if parameter.grad is None]
+    assert not unused
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

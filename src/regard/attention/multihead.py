@@ -22,6 +22,7 @@ from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import Mask
 from regard.attention.mechanisms import MECHANISMS
 from regard.attention.projections import PROJECTIONS, KeyValue
+from regard.attention.protocol import Traits
 from regard.core.errors import RegardError, Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import PositionInfo
@@ -45,7 +46,10 @@ class MultiHeadAttention(nn.Module):
         cross: attend to a context instead of to x itself.
         norms: norms of q and k over the width of a head.
         causal, length: what the layer's place demands; handed to the parts that take them.
+        grid, prefix: of an image's tokens, rows and columns, and how many tokens stand before them; None: not a grid.
     """
+
+    traits = Traits(cost="N M D", paper="1706.03762")  # as a mixer of softmax attention
 
     def __init__(
         self,
@@ -65,6 +69,8 @@ class MultiHeadAttention(nn.Module):
         norms: tuple[nn.Module, nn.Module] | None = None,
         causal: bool = False,
         length: int | None = None,
+        grid: tuple[int, int] | None = None,
+        prefix: int = 0,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
@@ -76,10 +82,12 @@ class MultiHeadAttention(nn.Module):
             "width": width,
             "heads": heads,
             "kv_heads": kv_heads,
+            "head_dim": head_dim or width // heads,
             "causal": causal,
             "length": length,
+            "grid": grid,
+            "prefix": prefix,
         }
-        sizes["head_dim"] = head_dim or width // heads
         self.kind = "cross" if cross else "self"
         projection = "cross" if cross and projection == "linear" else projection
         self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)

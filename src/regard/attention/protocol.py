@@ -37,6 +37,11 @@ class Traits:
     rowwise: bool = True  # a row of the weights depends on its own query only, so rows may be sliced before computing
     headwise: bool = True  # a head of the weights depends on its own q and k only
     normalised: bool = True  # rows of the weights sum to one
+    square: bool = False  # self-attention only: N = M, and query n stands at the place of key n
+    positional: bool = False  # the order of the tokens matters even without positions
+    family: str = "full"  # of the survey: sparse by position, sparse by content, linearised, ...
+    limit: str = ""  # arguments that make it dense softmax attention for up to 16 tokens: "window=16"
+    budget: str = ""  # the argument that brings it closer to softmax attention the larger it is: "features"
 
 
 class DecodingState(Protocol):
@@ -57,7 +62,7 @@ class Mechanism(nn.Module):
     A subclass writes `mix`, and `weights` if there is a formula for the matrix that it applies. Contract: weights(...)
     @ v == forward(...). Decoding uses a KV cache unless the subclass overrides `start`, `prefill` and `step`; contract:
     N steps == one forward. The constructor may take the sizes of its place by name (width, heads, kv_heads, head_dim,
-    length, causal), dropout and scale.
+    length, causal, grid, prefix), dropout and scale.
     """
 
     traits: ClassVar[Traits]
@@ -115,6 +120,11 @@ class Mechanism(nn.Module):
         if bias is not None and not self.traits.bias:
             raise Unsupported(
                 f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
+            )
+        if self.traits.square and q.shape[2] != k.shape[2]:
+            raise Unsupported(
+                f"{name} attends within one sequence, with as many queries as keys, got {q.shape[2]} queries and "
+                f"{k.shape[2]} keys; use another mechanism for cross-attention"
             )
         if q.shape[1] % k.shape[1]:
             raise Unsupported(

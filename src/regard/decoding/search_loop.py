@@ -68,7 +68,7 @@ class SearchLoop:
         prefix: Sequence[Sequence[int]] | None,
         banned_tokens: Sequence[int],
         beam_size: int,
-        restrictions: Restrictions = Restrictions(),  # noqa: B008
+        restrictions: Restrictions = Restrictions(),
         previous_tokens: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.restrictions = restrictions

@@ -89,9 +89,10 @@ class CCT(ImageModel):
         validate(config)
         self.config = config
         self.stem = ConvTokenizer(config.channels, config.width, config.kernel, config.convolutions)
-        self.positions = GridPositions(config.width, grid_size(config.image_size, self.stem.stride))
+        grid = grid_size(config.image_size, self.stem.stride)
+        self.positions = GridPositions(config.width, grid)
         drop = drop_path_rates(config.drop_path, config.layers)
-        blocks = [CompactBlock(config, layer, drop[layer]) for layer in range(config.layers)]
+        blocks = [CompactBlock(config, layer, drop[layer], grid) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), config.dropout)
         self.pool = SequencePool(config.width)
         self.head = nn.Linear(config.width, config.num_classes) if config.num_classes else None
@@ -181,7 +182,7 @@ class ConvTokenizer(nn.Module):
 class CompactBlock(nn.Module):
     """Attention, then feed-forward; the second norm is on the residual path."""
 
-    def __init__(self, config: Config, layer: int, drop_path: float) -> None:
+    def __init__(self, config: Config, layer: int, drop_path: float, grid: tuple[int, int]) -> None:
         super().__init__()
         width, hidden = config.width, int(config.mlp_ratio * config.width)
         self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -189,6 +190,8 @@ class CompactBlock(nn.Module):
             layer_spec(config.attention, layer),
             width=width,
             heads=config.heads,
+            length=grid[0] * grid[1],
+            grid=grid,
             bias=False,
             out_bias=True,
             dropout=config.attention_dropout,

@@ -139,7 +139,7 @@ class ViT(ImageModel):
             prefix=config.num_prefix_tokens,
         )
         late = config.pool == "mean_norm"
-        blocks = [_block(config, layer) for layer in range(config.layers)]
+        blocks = [_block(config, layer, grid) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), None if late else _norm(config), config.dropout)
         self.pool_norm = _norm(config) if late else None
         self.pre_logits = nn.Linear(config.width, config.representation_size) if config.representation_size else None
@@ -223,9 +223,16 @@ class ViT(ImageModel):
             nn.init.trunc_normal_(self.prefix_tokens, std=0.02)
 
 
-def _block(config: Config, layer: int) -> EncoderBlock:
-    spec, dropout = layer_spec(config.attention, layer), config.attention_dropout
-    mix = build_mixer(spec, width=config.width, heads=config.heads, dropout=dropout)
+def _block(config: Config, layer: int, grid: tuple[int, int]) -> EncoderBlock:
+    mix = build_mixer(
+        layer_spec(config.attention, layer),
+        width=config.width,
+        heads=config.heads,
+        length=config.num_prefix_tokens + grid[0] * grid[1],
+        grid=grid,
+        prefix=config.num_prefix_tokens,
+        dropout=config.attention_dropout,
+    )
     hidden = 4 * config.width if config.ffn is None else config.ffn
     feed = build_part(
         FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout

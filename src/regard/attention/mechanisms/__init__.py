@@ -6,6 +6,18 @@ from regard.core.spec import Registry
 
 MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
+    # sparse by position
+    # sparse by content
+    # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
+    "performer": ("regard.attention.mechanisms.performer", "PerformerAttention"),
+    "rfa": ("regard.attention.mechanisms.rfa", "RandomFeatureAttention"),
+    "gated_rfa": ("regard.attention.mechanisms.rfa", "GatedRandomFeatureAttention"),
+    "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
+    "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
+    # fewer queries or keys
+    # low rank
+    # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
+    # heads
 }

@@ -27,7 +27,7 @@ from regard.core.validation import Fraction
 class RealFormerAttention(Mechanism):
     """Softmax attention over the sum of the scores of this layer and of all layers below; `scale=None` is 1/√D."""
 
-    traits = Traits(cost="N M D", paper="2012.11747", exact=False, headwise=False)
+    traits = Traits(cost="N M D", paper="2012.11747", exact=False, headwise=False, family="with a prior")
 
     def __init__(self, dropout: Fraction = 0.0, scale: float | None = None) -> None:
         super().__init__()
