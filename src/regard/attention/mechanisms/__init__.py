@@ -8,6 +8,7 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
     # fewer queries or keys
