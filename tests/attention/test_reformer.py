@@ -87,5 +87,7 @@ def test_gathering_adds_up_gradients():
     x, index = torch.randn(2, 3, 5, 4, requires_grad=True), torch.randint(5, (2, 3, 7, 2))
     picked = torch.stack([x[b, h, index[b, h]] for b in range(2) for h in range(3)]).unflatten(0, (2, 3))
     assert torch.equal(gather_tokens(x, index), picked)
-    for one, other in zip(*(torch.autograd.grad(y.sin().sum(), x) for y in (gather_tokens(x, index), picked)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(y.sin().sum(), x) for y in (gather_tokens(x, index), picked)), strict=True
+    ):
         torch.testing.assert_close(one, other)

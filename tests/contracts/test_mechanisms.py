@@ -21,6 +21,7 @@ PADDED = [name for name in EVERY if traits(name).masks & {"any", "padding"}]
 SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length": 16, "causal": False}
 # Arguments with which 13 tokens are many: more than a chunk, a window or the selected ones.
 SMALL = {
+    "informer": "factor=1",
     "reformer": "chunk=4, buckets=4, rounds=2",
 }
 # Mechanisms that equal softmax attention for no arguments of their own, and why; the others name such arguments.
@@ -254,6 +255,8 @@ def test_the_limiting_case_is_softmax_attention(name):
         for mask in masks(attention(name), m):
             attend = attention(f"{name}({limit})", causal=mask is not None and "causal" in mask.kinds).eval()
             found, expected = (x(q, k, v, mask, layer_state=first_layer()) for x in (attend, softmax))
+            if attend.traits.square and mask is not None and mask.padding is not None:
+                found, expected = (x * mask.padding.real(n)[:, None, :, None] for x in (found, expected))
             torch.testing.assert_close(found, expected)
             for ours, reference in zip(
                 torch.autograd.grad(found.square().sum(), (q, k, v)),

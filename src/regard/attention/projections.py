@@ -97,7 +97,7 @@ class CrossProjection(nn.Module):
 
 
 class SharedQKProjection(nn.Module):
-    """Project x to one vector that is query and key, and to v; through one matrix, each head's query before its value."""
+    """Project x to vectors that are queries and keys, and to v; one matrix, each head's query before its value."""
 
     def __init__(
         self,

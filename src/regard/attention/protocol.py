@@ -66,7 +66,7 @@ class Mechanism(nn.Module):
     """
 
     traits: ClassVar[Traits]
-    projection: ClassVar[str] = "linear"  # of PROJECTIONS: what makes q, k and v for it, unless the caller says otherwise
+    projection: ClassVar[str] = "linear"  # of PROJECTIONS: how its q, k and v are made, by default
 
     def forward(
         self,

@@ -12,6 +12,7 @@ MECHANISMS: Registry = {
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
     # fewer queries or keys
+    "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
     # low rank
     # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),

@@ -1,9 +1,9 @@
 """Reformer: LSH attention, each token attends to tokens whose vectors point in a similar direction.
 
-    softmax     o_n = Σ_m exp(q_n·k_m / √D) v_m / Σ_m exp(q_n·k_m / √D)        over all m              O(N M D)
-    reformer    the same, with k_m = √D q_m / |q_m|, over the m of the chunk of n and of the one before   O(r N (log N + w D))
+    softmax     o_n = Σ_m exp(q_n·k_m / √D) v_m / Σ_m exp(q_n·k_m / √D)         over all m              O(N M D)
+    reformer    the same with k_m = √D q_m / |q_m|, over the chunk of n and the one before     O(r N (log N + w D))
                 bucket(x) = argmax [x R; -x R], R a random matrix; tokens sorted by bucket, cut into chunks of w
-                o_n = Σ_r o_n^r exp(z_n^r) / Σ_r exp(z_n^r)        z_n^r: logsumexp of the scores in round r
+                o_n = Σ_r o_n^r exp(z_n^r) / Σ_r exp(z_n^r)         z_n^r: logsumexp of the scores in round r
 
 Vectors with a small angle between them likely fall into the same bucket, so sorting by bucket puts large scores near
 the diagonal. Several rounds with other random matrices find what one misses. Queries and keys are the same vectors
@@ -61,6 +61,7 @@ class ReformerAttention(Mechanism):
         rowwise=False,
         headwise=False,
         square=True,
+        positional=True,
         family="sparse by content",
     )
 
@@ -82,7 +83,9 @@ class ReformerAttention(Mechanism):
         if any(factor < 2 or factor % 2 for factor in self.factors):
             raise RegardError(f"buckets of reformer must be even, at least 2, or a pair of such, got {buckets}")
         generator = torch.Generator().manual_seed(seed)
-        rotations = torch.randn(heads, head_dim, rounds, sum(self.factors) // 2, generator=generator, dtype=torch.float32)
+        rotations = torch.randn(
+            heads, head_dim, rounds, sum(self.factors) // 2, generator=generator, dtype=torch.float32
+        )
         self.rotations: Tensor
         self.register_buffer("rotations", rotations.to(torch.get_default_dtype()))
 
@@ -135,13 +138,13 @@ class ReformerAttention(Mechanism):
 
 
 def _default_buckets(length: int, chunk: int) -> int | tuple[int, int]:
-    """The power of two up to 2 length / chunk, as two factors where hashing to so many would cost more than attending."""
+    """The power of two up to 2 length / chunk; as two factors where hashing would cost more than attending."""
     bits = max((2 * (length // chunk)).bit_length() - 1, 1)
     return 2**bits if 2**bits <= 2 * max(chunk, 2) else (2 ** (bits // 2), 2 ** (bits - bits // 2))
 
 
 def _previous_chunks(rounds: int, chunks: int, lengths: Tensor, w: int) -> Int[Tensor, "B C"]:
-    """The chunk before each, of all rounds one after another: before a round's first, the last real of the one before."""
+    """The chunk before each, in a ring of all rounds: before a round's first comes the last real one of another."""
     own = torch.arange(rounds * chunks, device=lengths.device)
     last = ((lengths - 1).clamp(min=0) // w)[:, None] + (own // chunks - 1) % rounds * chunks
     return torch.where(own % chunks == 0, last, own - 1)
