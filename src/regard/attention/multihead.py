@@ -91,7 +91,7 @@ class MultiHeadAttention(nn.Module):
         }
         self.kind = "cross" if cross else "self"
         self.attend = build_part(MECHANISMS, mechanism, "attention", **sizes, dropout=dropout, scale=scale)
-        projection = projection or ("cross" if cross else getattr(self.attend, "projection", "linear"))
+        projection = projection or ("cross" if cross else getattr(self.attend, "default_projection", "linear"))
         self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)
         self.join = build_part(JOINS, join, "join", **sizes, bias=bias if out_bias is None else out_bias)
 

@@ -50,7 +50,7 @@ class ReformerAttention(Mechanism):
         seed: of the random matrices, which are saved with the model.
     """
 
-    projection = "shared_qk"
+    default_projection = "shared_qk"
     traits = Traits(
         cost="r N (log N + w D)",
         paper="2001.04451",
