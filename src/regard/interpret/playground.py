@@ -37,6 +37,8 @@ WIDTH = 64  # of drawn vectors
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
+    "reformer": "reformer(chunk=4)",
+    "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
     "location": "location(radius=2)",
@@ -96,7 +98,9 @@ def self_attention(
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
     allowed = parse_mask(mask, n)
     with _trial(seed, mechanism, positions):
-        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None)
+        sizes = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads, "length": MAX_TOKENS}
+        causal = allowed is not None and "causal" in allowed.kinds
+        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None, causal=causal, **sizes)
         place, where = _make_positions(positions, n, width, heads)
         values = x
         if place.kind == "added":
