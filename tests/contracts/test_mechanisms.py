@@ -9,7 +9,7 @@ from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import Unsupported
 from regard.core.layer_state import PassState
 from regard.core.positions import TensorBias
-from regard.core.spec import build_part, resolve
+from regard.core.spec import Spec, build_part, resolve
 
 
 def traits(name):
@@ -21,6 +21,8 @@ PADDED = [name for name in EVERY if traits(name).masks & {"any", "padding"}]
 SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length": 16, "causal": False}
 # Arguments with which 13 tokens are many: more than a chunk, a window or the selected ones.
 SMALL = {
+    "clustered": "clusters=3",
+    "improved_clustered": "clusters=3, top_k=4",
     "informer": "factor=1",
     "reformer": "chunk=4, buckets=4, rounds=2",
 }
@@ -51,7 +53,9 @@ def sizes(name):
 
 
 def attention(spec, **place):
-    spec = f"{spec}({SMALL[spec]})" if spec in SMALL else spec
+    asked = Spec.parse(spec)
+    small = Spec.parse(f"{asked.name}({SMALL.get(asked.name, '')})")
+    spec = str(Spec(asked.name, {**small.kwargs, **asked.kwargs}))
     return build_part(MECHANISMS, spec, "attention", **SIZES_OF_PLACE | place)
 
 

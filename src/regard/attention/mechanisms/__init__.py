@@ -17,6 +17,8 @@ MECHANISMS: Registry = {
     "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "clustered": ("regard.attention.mechanisms.clustered", "ClusteredAttention"),
+    "improved_clustered": ("regard.attention.mechanisms.improved_clustered", "ImprovedClusteredAttention"),
     "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
     # low rank
     # with a prior
