@@ -24,12 +24,14 @@ SMALL = {
     "clustered": "clusters=3",
     "improved_clustered": "clusters=3, top_k=4",
     "informer": "factor=1",
+    "routing": "clusters=3, window=5",
     "reformer": "chunk=4, buckets=4, rounds=2",
 }
 # Mechanisms that equal softmax attention for no arguments of their own, and why; the others name such arguments.
 WITHOUT_LIMIT = {
     "softmax": "it is softmax attention",
     "linear": "another kernel",
+    "routing": "queries and keys are normalised (tests/attention/test_routing.py)",
     "reformer": "no token attends to itself, and keys are normalised (tests/attention/test_reformer.py)",
     "performer": "random features, equal in the mean only",
     "rfa": "random features of unit vectors",
