@@ -23,6 +23,12 @@ SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length
 SMALL = {
     "clustered": "clusters=3",
     "improved_clustered": "clusters=3, top_k=4",
+    "csalr": "landmarks=4",
+    "delta": "chunk=4",
+    "gated_rfa": "chunk=4",
+    "linear": "chunk=4",
+    "linformer": "rank=4",
+    "nystrom": "landmarks=4, conv=3",
     "informer": "factor=1",
     "routing": "clusters=3, window=5",
     "reformer": "chunk=4, buckets=4, rounds=2",
@@ -38,6 +44,7 @@ WITHOUT_LIMIT = {
     "gated_rfa": "random features of unit vectors",
     "dpfp": "another kernel",
     "delta": "another rule of writing",
+    "linformer": "equal for identity matrices (tests/attention/test_low_rank.py)",
     "realformer": "equal in the first layer only (tests/attention/test_realformer.py)",
 }
 

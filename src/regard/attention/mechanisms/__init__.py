@@ -21,7 +21,10 @@ MECHANISMS: Registry = {
     "clustered": ("regard.attention.mechanisms.clustered", "ClusteredAttention"),
     "improved_clustered": ("regard.attention.mechanisms.improved_clustered", "ImprovedClusteredAttention"),
     "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
+    "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
+    "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
     # heads
