@@ -271,7 +271,8 @@ def test_the_limiting_case_is_softmax_attention(name):
     for n, m in sizes(name):
         q, k, v = parts(n, m, kv_heads=2)
         for mask in masks(attention(name), m):
-            attend = attention(f"{name}({limit})", causal=mask is not None and "causal" in mask.kinds).eval()
+            place = SIZES_OF_PLACE | {"causal": mask is not None and "causal" in mask.kinds}
+            attend = build_part(MECHANISMS, f"{name}({limit})", "attention", **place).eval()  # of the defaults
             found, expected = (x(q, k, v, mask, layer_state=first_layer()) for x in (attend, softmax))
             if attend.traits.square and mask is not None and mask.padding is not None:
                 found, expected = (x * mask.padding.real(n)[:, None, :, None] for x in (found, expected))
