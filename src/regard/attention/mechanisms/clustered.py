@@ -105,10 +105,10 @@ class ClusteredAttention(Mechanism):
         code = torch.where(upcast(q) @ planes[:-1] + planes[-1] > 0, 1.0, -1.0)
         used = real[:, :, None, :count]  # a centroid for each of the first tokens, of the real ones
         centroids = code[:, :, :count]
-        for step in range(self.iterations):
-            if step:  # the bit that most hashes of the cluster have
-                votes, size = (_sum_by_cluster(x, cluster, count) for x in (code * ones, ones))
-                centroids = torch.where(size > 0, torch.where(votes > 0, 1.0, -1.0), centroids)
+        cluster = (code @ centroids.mT).masked_fill(~used, -torch.inf).argmax(-1)
+        for _ in range(self.iterations - 1):
+            votes, size = (_sum_by_cluster(x, cluster, count) for x in (code * ones, ones))
+            centroids = torch.where(size > 0, torch.where(votes > 0, 1.0, -1.0), centroids)  # the bit of the majority
             cluster = (code @ centroids.mT).masked_fill(~used, -torch.inf).argmax(-1)
         return cluster
 
