@@ -2,8 +2,8 @@
 
     dense    w = softmax(s + bias, over what the mask allows),   o = w v        O(N M D)
 
-A subclass writes `scores`, or `weight_matrix` where it replaces the softmax too, and `publish` if it hands something to
-the layer above or adds to the loss. Mechanisms that know the places of tokens (`square`) step with a mask that says
+A subclass writes `scores`, or `weight_matrix` if it replaces the softmax, and `publish` if it hands something to the
+layer above. Mechanisms that know the places of tokens (`square`) step with a mask that says
 when each slot of the cache was written, since beams write side by side.
 """
 
@@ -17,6 +17,7 @@ from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.protocol import Mechanism
+from regard.core.errors import RegardError, Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, PositionInfo
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
@@ -43,8 +44,21 @@ class DenseAttention(Mechanism):
         scores = scores if bias is None else scores + bias.dense(rows)
         return masked_softmax(scores, dense_mask(q, k, mask, rows))
 
+    def attention_map(
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        layer_state: LayerState | None,
+        rows: Rows = slice(None),
+    ) -> tuple[Float[Tensor, "B H rows M"], Float[Tensor, "B H rows M"]]:
+        """Return the scores and the weights of the query rows."""
+        scores = self.scores(q, k, mask, layer_state, rows)
+        return scores, self.weight_matrix(scores, q, k, mask, bias, rows)
+
     def publish(self, scores: Tensor, weights: Tensor, layer_state: LayerState | None) -> None:
-        """Hand something to the layer above or add a loss; by default nothing."""
+        """Hand something to the layer above; by default nothing."""
 
     def mix(
         self,
@@ -55,8 +69,7 @@ class DenseAttention(Mechanism):
         bias: Bias | None,
         layer_state: LayerState | None = None,
     ) -> Tensor:
-        scores = self.scores(q, k, mask, layer_state)
-        weights = self.weight_matrix(scores, q, k, mask, bias)
+        scores, weights = self.attention_map(q, k, mask, bias, layer_state)
         self.publish(scores, weights, layer_state)
         weights = weights.to(v.dtype)
         weights = F.dropout(weights, self.dropout) if self.dropout and self.training else weights
@@ -73,8 +86,7 @@ class DenseAttention(Mechanism):
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
         self.check(q, k, mask, bias)
-        scores = self.scores(q, k, mask, layer_state, queries)
-        return self.weight_matrix(scores, q, k, mask, bias, queries).to(q.dtype)
+        return self.attention_map(q, k, mask, bias, layer_state, queries)[1].to(q.dtype)
 
     def step(
         self,
@@ -93,6 +105,48 @@ class DenseAttention(Mechanism):
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, scale={self.scale or '1/√D'}"
+
+
+class PlacedAttention(DenseAttention):
+    """Dense attention with parameters for every place of a text of up to `length` tokens."""
+
+    def __init__(self, length: int | None, dropout: float = 0.0, scale: float | None = None) -> None:
+        super().__init__(dropout, scale)
+        if length is None:
+            raise RegardError(f"{type(self).__name__} has parameters for every place; give the largest, e.g. length=512")
+        self.length = length
+
+    def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
+        super().check(q, k, mask, bias)
+        if mask is None or mask.token_positions is None:
+            self.check_length(k.shape[2])
+
+    def check_length(self, tokens: int) -> None:
+        """Raise `Unsupported` for a text with more tokens than there are places."""
+        if tokens > self.length:
+            raise Unsupported(
+                f"{type(self).__name__} has parameters for {self.length} places, got {tokens} tokens; "
+                "build it with a larger length"
+            )
+
+    def step(
+        self,
+        q: Float[Tensor, "B H K D"],
+        k: Float[Tensor, "B G K D"],
+        v: Float[Tensor, "B G K E"],
+        state: Any,
+        beam_table: BeamTable,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        *,
+        layer_state: LayerState | None = None,
+    ) -> tuple[Float[Tensor, "B H K E"], Any]:
+        if isinstance(beam_table.time, int):  # reading it from a device would wait for the device
+            self.check_length(beam_table.time)
+        return super().step(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+
+    def extra_repr(self) -> str:
+        return f"length={self.length}, {super().extra_repr()}"
 
 
 def scaled_products(
@@ -129,8 +183,3 @@ def distances(
 def repeat_kv(x: Float[Tensor, "B G M D"], heads: int) -> Float[Tensor, "B H M D"]:
     """Repeat keys or values of grouped heads for every query head."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
-
-
-def per_head(values: Tensor) -> Float[Tensor, "1 H 1 1"]:
-    """Return one number for each head as a matrix of that shape."""
-    return upcast(values)[None, :, None, None]
