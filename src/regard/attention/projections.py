@@ -2,6 +2,7 @@
 
     linear    q, k, v = x W            one matrix, rows ordered by key head: queries of the group, its key, its value
     cross     q = x W_q;  k, v = c W_kv
+    collaborative   q_h = x W_q diag(m_h);  k = x W_k, shared by all heads;  v = x W_v
 
 One `qkv` matrix is one product, and a contiguous slice of its rows is whole heads (tensor parallelism). `qk_positions`
 are position vectors added to the inputs of q and k, but not of v, in every layer (DETR). Queries and keys may be
@@ -20,6 +21,7 @@ from regard.core.spec import Registry
 PROJECTIONS: Registry = {
     "linear": ("regard.attention.projections", "QKVProjection"),
     "cross": ("regard.attention.projections", "CrossProjection"),
+    "collaborative": ("regard.attention.collaborative", "CollaborativeProjection"),
 }
 
 KeyValue = tuple[Tensor, Tensor]  # k B G M D and v B G M E

@@ -110,9 +110,7 @@ class AdaptiveSpanAttention(DenseAttention):
             return self.span
         return max(1, min(self.span, math.ceil(self.ramp + self.span * float(self.extent.detach().max()))))
 
-    def _mix_blocks(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, size: int
-    ) -> Tensor:
+    def _mix_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, size: int) -> Tensor:
         """Attend from blocks of `size` queries to the keys of their own block and its neighbours."""
         n, heads, causal = q.shape[2], q.shape[1], mask is not None and "causal" in mask.kinds
         blocks, sides = -(-n // size), (1, 0 if causal else 1)

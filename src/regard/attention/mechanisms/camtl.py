@@ -4,8 +4,8 @@
     camtl      w = softmax(s_nm + A(z)_nm),   A(z)_nm = (1 + γ(z)_i) W_ni + β(z)_i,   i = m mod S       O(N M D)
                for n and m in the same block of S = length / blocks places, else A = 0
 
-One network serves several tasks: z is the embedding of the task, γ and β are linear in it (feature-wise modulation), and
-W, shared by the tasks, holds a score for every place and every place of its block. All heads get the same bias.
+One network serves several tasks: z is the embedding of the task, γ and β are linear in it (feature-wise modulation),
+and W, shared by the tasks, holds a score for every place and every place of its block. All heads get the same bias.
 
 The number of the task, B integers, comes through the layer state under "task": publish it below the first layer,
 ``pass_state.layer(-1).publish("task", ids)``; with one task there is nothing to say.
@@ -34,9 +34,7 @@ from regard.core.validation import Fraction
 class ConditionalAttention(PlacedAttention):
     """Softmax attention with a block-diagonal bias that depends on the task; `tasks` is their number."""
 
-    traits = Traits(
-        cost="N M D", paper="2009.09139", exact=False, square=True, positional=True, family="with a prior"
-    )
+    traits = Traits(cost="N M D", paper="2009.09139", exact=False, square=True, positional=True, family="with a prior")
 
     def __init__(
         self,

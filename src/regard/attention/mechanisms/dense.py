@@ -52,7 +52,7 @@ class DenseAttention(Mechanism):
         bias: Bias | None,
         layer_state: LayerState | None,
         rows: Rows = slice(None),
-    ) -> tuple[Float[Tensor, "B H rows M"], Float[Tensor, "B H rows M"]]:
+    ) -> tuple[Float[Tensor, "B J rows M"], Float[Tensor, "B H rows M"]]:
         """Return the scores and the weights of the query rows."""
         scores = self.scores(q, k, mask, layer_state, rows)
         return scores, self.weight_matrix(scores, q, k, mask, bias, rows)
@@ -113,7 +113,9 @@ class PlacedAttention(DenseAttention):
     def __init__(self, length: int | None, dropout: float = 0.0, scale: float | None = None) -> None:
         super().__init__(dropout, scale)
         if length is None:
-            raise RegardError(f"{type(self).__name__} has parameters for every place; give the largest, e.g. length=512")
+            raise RegardError(
+                f"{type(self).__name__} has parameters for every place; give the largest, e.g. length=512"
+            )
         self.length = length
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:

@@ -142,9 +142,13 @@ class EvolvingAttention(DenseAttention):
         order = (~seen.allowed).byte().argsort(dim=-1, stable=True)[:, None].expand_as(image)
         image = image.gather(-1, order)
         row = image.transpose(1, 2)  # B K H M
-        before = torch.zeros_like(row) if state.row is None else F.pad(state.row, (0, row.shape[-1] - state.row.shape[-1]))
+        before = (
+            torch.zeros_like(row) if state.row is None else F.pad(state.row, (0, row.shape[-1] - state.row.shape[-1]))
+        )
         rows = torch.stack([before, row], -2)
-        evolved = self._evolve(rows.flatten(0, 1), row.flatten(0, 1)[..., None, :]).squeeze(-2).unflatten(0, row.shape[:2])
+        evolved = (
+            self._evolve(rows.flatten(0, 1), row.flatten(0, 1)[..., None, :]).squeeze(-2).unflatten(0, row.shape[:2])
+        )
         scores = torch.zeros_like(image).scatter(-1, order, evolved.transpose(1, 2))
         self.publish(scores, scores, layer_state)
         weights = self.weight_matrix(scores, q, k, seen, bias).to(v.dtype)
@@ -183,9 +187,7 @@ class EvolvingState:
         return EvolvingState(self.cache, row, True)
 
 
-def _image(
-    scores: Float[Tensor, "B H N M"], q: Tensor, k: Tensor, mask: Mask | None
-) -> Float[Tensor, "B H N M"]:
+def _image(scores: Float[Tensor, "B H N M"], q: Tensor, k: Tensor, mask: Mask | None) -> Float[Tensor, "B H N M"]:
     """Return the scores that are convolved: zero where the mask allows nothing, and for padded queries."""
     if mask is None:
         return scores

@@ -44,7 +44,7 @@ class LazyFormerAttention(DenseAttention):
         bias: Bias | None,
         layer_state: LayerState | None,
         rows: Rows = slice(None),
-    ) -> tuple[Float[Tensor, "B H rows M"], Float[Tensor, "B H rows M"]]:
+    ) -> tuple[Float[Tensor, "B J rows M"], Float[Tensor, "B H rows M"]]:
         state = require(layer_state, "lazyformer")
         below: Tensor | None = state.previous("weights")
         if state.depth % self.group == 0 or below is None:

@@ -5,13 +5,13 @@
                  P_n = I · sigmoid(u_p·tanh(W_p q_n)),   D_n = I · sigmoid(u_d·tanh(W_p q_n))
 
 Every query predicts the centre P and the width D of the region that it attends to most, so that local patterns are
-found without losing far tokens. The window may be one number for all ("fixed", 10 in the paper), predicted for the layer
-from the mean of its keys, W_d k̄ ("layer"), or for each query ("query", the best in the paper). I is the number of keys
-that the query may see, and m counts those keys only, so that a prefix of a text is treated as a text of its own.
+found without losing far tokens. The window may be one number for all (10 in the paper), predicted for the layer from
+the mean of its keys, W_d k̄ ("layer"), or for each query ("query", the best in the paper). I is the number of keys that
+the query may see, and m counts those keys only, so that a prefix of a text is treated as a text of its own.
 
-Differs from the paper: as in the authors' code, the centre lies from 0 to I - 1, and 0.1 is added to a predicted window,
-which otherwise could vanish. With a causal mask k̄ is the mean of the keys that a query sees. The paper uses localness in
-the lower layers only: attention=["localness", "localness", "localness", "softmax", ...].
+Differs from the paper: as in the authors' code, the centre lies from 0 to I - 1, and 0.1 is added to a predicted
+window, which otherwise could vanish. With a causal mask k̄ is the mean of the keys that a query sees. The paper uses
+localness in the lower layers only: attention=["localness", "localness", "localness", "softmax", ...].
 
 Yang, Tu, Wong, Meng, Chao, Zhang: Modeling Localness for Self-Attention Networks. EMNLP 2018. arXiv:1810.10182
 """

@@ -4,9 +4,9 @@
     pattern_guidance    the same, and   loss += λ Σ_p mean((w_h - P_p)²)   over the heads h of pattern p
 
 Trained heads often attend to the token before, the next, the first or the token itself. An auxiliary loss that asks a
-few heads for these from the start speeds up pre-training, and leaves the other heads free. The loss is added in training
-only, as the term "guidance"; it is a mean over heads and over pairs of real tokens. A token without a previous (next)
-one has a row of zeros, as in the authors' code.
+few heads for these from the start speeds up pre-training, and leaves the other heads free. It is added in training
+only, as the term "guidance": a mean over heads and over pairs of real tokens. A token without a previous (next) one has
+a row of zeros, as in the authors' code.
 
 Differs from the paper: λ is constant, where the paper lets it fall to zero towards the end of training, and there is no
 pattern of delimiters, which are not known here. The matrix is computed a second time for the loss.
@@ -78,7 +78,7 @@ class PatternGuidedAttention(SoftmaxAttention):
         if layer_state is not None and self.training:
             if q.shape[2] != k.shape[2]:
                 raise Unsupported(
-                    f"pattern_guidance guides self-attention, got {q.shape[2]} queries and {k.shape[2]} keys to train on"
+                    f"pattern_guidance guides self-attention, got {q.shape[2]} queries and {k.shape[2]} keys"
                 )
             real = None if mask is None or mask.padding is None else mask.padding.real(k.shape[2]).to(q.dtype)
             layer_state.add_loss("guidance", self.guidance * self.loss(self.weights(q, k, mask, bias), real))

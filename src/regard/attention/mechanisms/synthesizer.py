@@ -92,9 +92,7 @@ class RandomSynthesizer(PlacedAttention):
 
     traits = _traits("N M")
 
-    def __init__(
-        self, heads: int, length: int | None, trainable: bool = True, dropout: Fraction = 0.0
-    ) -> None:
+    def __init__(self, heads: int, length: int | None, trainable: bool = True, dropout: Fraction = 0.0) -> None:
         super().__init__(length, dropout)
         self.matrix = nn.Parameter(torch.randn(heads, self.length, self.length), requires_grad=trainable)
 

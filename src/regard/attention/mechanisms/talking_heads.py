@@ -29,7 +29,7 @@ from regard.core.validation import Fraction
 
 
 class TalkingHeadsAttention(DenseAttention):
-    """Softmax attention whose scores and weights are mixed across heads; `softmax_heads=None` is the number of heads."""
+    """Softmax attention whose scores and weights are mixed across heads; `softmax_heads=None`: as many as heads."""
 
     traits = Traits(
         cost="N M (D + H)", paper="2003.02436", exact=False, headwise=False, normalised=False, family="heads"
