@@ -8,9 +8,16 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
+    "performer": ("regard.attention.mechanisms.performer", "PerformerAttention"),
+    "rfa": ("regard.attention.mechanisms.rfa", "RandomFeatureAttention"),
+    "gated_rfa": ("regard.attention.mechanisms.rfa", "GatedRandomFeatureAttention"),
+    "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
+    "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
     # low rank
     # with a prior
     "localness": ("regard.attention.mechanisms.localness", "LocalnessAttention"),

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.kernel import RunningSums
 from regard.attention.kv_cache import BeamTable, KVCache
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
@@ -103,7 +104,11 @@ class EvolvingAttention(DenseAttention):
     # -- decoding: the row before is part of the state -----------------------------------------------------------------
 
     def start(self, batch: int, capacity: int) -> Any:
-        return EvolvingState(KVCache(capacity))
+        if not self.causal:
+            raise Unsupported(
+                "evolving was built to convolve over later queries too; build it with causal=True to step"
+            )
+        return EvolvingState(KVCache(capacity), RunningSums())
 
     def prefill(
         self,
@@ -120,7 +125,8 @@ class EvolvingAttention(DenseAttention):
         out, cache = super().prefill(q, k, v, state.cache, beam_table, mask, bias, layer_state=layer_state)
         newest = beam_table.allow[:, 0].sum(-1).sub(1).clamp_min(0)  # the last real token of each prompt
         rows = _image(self._blend(q, k, layer_state), q, k, mask)
-        return out, EvolvingState(cache, rows[torch.arange(len(rows), device=q.device), :, newest][:, None])
+        row = rows[torch.arange(len(rows), device=q.device), :, newest][:, None]
+        return out, EvolvingState(cache, state.row.replace(row, None))
 
     def step(
         self,
@@ -137,22 +143,18 @@ class EvolvingAttention(DenseAttention):
         cache = state.cache.allocate(k, v)
         k, v = cache.append(k, v, beam_table)
         seen = beam_table.positioned_mask()
-        image = self._blend(q, k, layer_state).masked_fill(~seen.allowed[:, None], 0)
+        scores = self._blend(q, k, layer_state).masked_fill(~seen.allowed[:, None], 0)
         # neighbours in time are not neighbours in the cache, where beams write side by side
-        order = (~seen.allowed).byte().argsort(dim=-1, stable=True)[:, None].expand_as(image)
-        image = image.gather(-1, order)
-        row = image.transpose(1, 2)  # B K H M
-        before = (
-            torch.zeros_like(row) if state.row is None else F.pad(state.row, (0, row.shape[-1] - state.row.shape[-1]))
-        )
-        rows = torch.stack([before, row], -2)
-        evolved = (
-            self._evolve(rows.flatten(0, 1), row.flatten(0, 1)[..., None, :]).squeeze(-2).unflatten(0, row.shape[:2])
-        )
-        scores = torch.zeros_like(image).scatter(-1, order, evolved.transpose(1, 2))
+        order = (~seen.allowed).byte().argsort(dim=-1, stable=True)[:, None].expand_as(scores)
+        row = scores.gather(-1, order).transpose(1, 2)  # B K H M
+        before = torch.zeros_like(row[..., :0]) if state.row.kv is None else state.row.kv
+        before = F.pad(before, (0, row.shape[-1] - before.shape[-1]))
+        rows = torch.stack([before, row], -2).flatten(0, 1)
+        evolved = self._evolve(rows, row.flatten(0, 1)[..., None, :]).squeeze(-2).unflatten(0, row.shape[:2])
+        scores = torch.zeros_like(scores).scatter(-1, order, evolved.transpose(1, 2))
         self.publish(scores, scores, layer_state)
         weights = self.weight_matrix(scores, q, k, seen, bias).to(v.dtype)
-        return weights @ repeat_kv(v, q.shape[1]), state.replace(cache, row)
+        return weights @ repeat_kv(v, q.shape[1]), EvolvingState(cache, state.row.replace(row, None))
 
     def extra_repr(self) -> str:
         return f"below={self.below}, convolved={self.convolved}, causal={self.causal}, {super().extra_repr()}"
@@ -163,28 +165,16 @@ class EvolvingState:
     """The decoding state: keys and values, and the last row of the image of every beam, in order of time."""
 
     cache: KVCache
-    row: Any = None  # B K H M
-    frozen: bool = False
-
-    def replace(self, cache: KVCache, row: Tensor) -> EvolvingState:
-        """Return the state with a new row, written in place once frozen."""
-        if self.frozen and self.row is not None and self.row.shape == row.shape:
-            self.row.copy_(row)
-            return self
-        return EvolvingState(cache, row, self.frozen)
+    row: RunningSums  # kv is B K H M
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> EvolvingState:
         """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        cache = self.cache.select(rows, beams)
-        if self.row is None:
-            return EvolvingState(cache, None, self.frozen)
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        return self.replace(cache, self.row[own, beams])
+        return EvolvingState(self.cache.select(rows, beams), self.row.select(rows, beams))
 
     def freeze(self) -> EvolvingState:
         """Return a state of static shape that steps write in place."""
-        row = None if self.row is None else F.pad(self.row, (0, self.cache.capacity - self.row.shape[-1]))
-        return EvolvingState(self.cache, row, True)
+        row = None if self.row.kv is None else F.pad(self.row.kv, (0, self.cache.capacity - self.row.kv.shape[-1]))
+        return EvolvingState(self.cache, RunningSums(row).freeze())
 
 
 def _image(scores: Float[Tensor, "B H N M"], q: Tensor, k: Tensor, mask: Mask | None) -> Float[Tensor, "B H N M"]:

@@ -8,7 +8,7 @@ As in the authors' code the weights are the density itself, without a softmax, s
 text (or of what a mask allows) sum to less than one.
 
 Differs from the paper: only self-attention (there it may also replace cross-attention, with the ratio of the two
-lengths); q and k are made by the projections as ever, and ignored.
+lengths).
 
 You, Sun, Iyyer: Hard-Coded Gaussian Attention for Neural Machine Translation. ACL 2020. arXiv:2005.00742
 """
@@ -44,6 +44,8 @@ class HardCodedGaussianAttention(DenseAttention):
         positional=True,
         family="with a prior",
     )
+
+    default_projection = "value"
 
     def __init__(
         self,

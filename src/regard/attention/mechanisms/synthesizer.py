@@ -12,8 +12,8 @@ make the two smaller: of the length as a product of two numbers, or of the matri
 
 The first layer of the dense networks is the query projection, as in the authors' code: relu(q), q = x W_q + b_q.
 Differs from the paper: the longer of two factors is i, the other j, so that each m has a pair of its own, where the
-paper leaves the order of its two tilings open. Keys are made by the projections as ever, and ignored (in the random
-ones queries too). No mixture with dot products.
+paper leaves the order of its two tilings open. The dense ones are given keys as ever, and ignore them. No mixture with
+dot products.
 
 Tay, Bahri, Metzler, Juan, Zhao, Zheng: Synthesizer: Rethinking Self-Attention in Transformer Models. ICML 2021.
 arXiv:2005.00743
@@ -92,6 +92,8 @@ class RandomSynthesizer(PlacedAttention):
 
     traits = _traits("N M")
 
+    default_projection = "value"
+
     def __init__(self, heads: int, length: int | None, trainable: bool = True, dropout: Fraction = 0.0) -> None:
         super().__init__(length, dropout)
         self.matrix = nn.Parameter(torch.randn(heads, self.length, self.length), requires_grad=trainable)
@@ -108,6 +110,8 @@ class FactorisedRandomSynthesizer(PlacedAttention):
     """One matrix of scores of rank `rank` for all texts; `trainable=False` keeps its factors as drawn."""
 
     traits = _traits("N M r")
+
+    default_projection = "value"
 
     def __init__(
         self, heads: int, length: int | None, rank: int = 8, trainable: bool = True, dropout: Fraction = 0.0

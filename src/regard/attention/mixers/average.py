@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.kernel import RunningSums
 from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
-from regard.attention.mechanisms.linear import RunningSums
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState
@@ -104,7 +104,8 @@ class AverageAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B K C"], Any]:
         """Add the newest token of each of the K beams to its sum, and average."""
-        state = state.add(upcast(x), upcast(torch.ones_like(x[..., :1])))
+        before = (0, 0) if state.kv is None else (state.kv, state.total)
+        state = state.replace(before[0] + upcast(x), before[1] + upcast(torch.ones_like(x[..., :1])))
         return self._gated(x, (state.kv / state.total).to(x.dtype)), state
 
 
