@@ -21,6 +21,12 @@ PADDED = [name for name in EVERY if traits(name).masks & {"any", "padding"}]
 SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length": 16, "causal": False}
 # Arguments with which 13 tokens are many: more than a chunk, a window or the selected ones.
 SMALL = {
+    "csalr": "landmarks=4",
+    "delta": "chunk=4",
+    "gated_rfa": "chunk=4",
+    "linear": "chunk=4",
+    "linformer": "rank=4",
+    "nystrom": "landmarks=4, conv=3",
     "adaptive_span": "span=4, ramp=2",
     "informer": "factor=1",
     "reformer": "chunk=4, buckets=4, rounds=2",
@@ -35,6 +41,7 @@ WITHOUT_LIMIT = {
     "gated_rfa": "random features of unit vectors",
     "dpfp": "another kernel",
     "delta": "another rule of writing",
+    "linformer": "equal for identity matrices (tests/attention/test_low_rank.py)",
     "camtl": "equal where the bias of the task is zero (tests/attention/test_priors.py)",
     "disagreement": "it is softmax attention",
     "pattern_guidance": "it is softmax attention",

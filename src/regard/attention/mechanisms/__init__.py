@@ -18,7 +18,10 @@ MECHANISMS: Registry = {
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
     "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
+    "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
+    "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "localness": ("regard.attention.mechanisms.localness", "LocalnessAttention"),
     "gaussian": ("regard.attention.mechanisms.gaussian", "GaussianAttention"),
