@@ -8,6 +8,7 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
     "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
@@ -17,6 +18,8 @@ MECHANISMS: Registry = {
     "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "clustered": ("regard.attention.mechanisms.clustered", "ClusteredAttention"),
+    "improved_clustered": ("regard.attention.mechanisms.improved_clustered", "ImprovedClusteredAttention"),
     "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
     "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
