@@ -122,7 +122,8 @@ class Mechanism(nn.Module):
             raise Unsupported(
                 f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
             )
-        if self.traits.square and q.shape[2] != k.shape[2]:
+        stepping = mask is not None and mask.token_positions is not None  # the queries' places among the keys are known
+        if self.traits.square and q.shape[2] != k.shape[2] and not stepping:
             raise Unsupported(
                 f"{name} attends within one sequence, with as many queries as keys, got {q.shape[2]} queries and "
                 f"{k.shape[2]} keys; use another mechanism for cross-attention"
@@ -131,6 +132,9 @@ class Mechanism(nn.Module):
             raise Unsupported(
                 f"{name} got {q.shape[1]} query heads and {k.shape[1]} key heads; key heads must divide query heads"
             )
+
+    def after_update(self) -> None:
+        """Change what changes only between updates of the parameters (spans, centroids); by default nothing."""
 
     # -- decoding, one token after another -----------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ import torch.distributed as dist
 from torch import nn
 
 from regard.attention.aligners.hard import ForcedChoices
+from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
@@ -115,6 +116,7 @@ class TrainingRun:
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = select_precision(s.precision, self.device)
+        self.mechanisms = [module for module in self.model.modules() if isinstance(module, Mechanism)]
         how = select_data_parallel(s.data_parallel, world, self.model)
         self.parallel = ParallelModel(self.task, self.model, world, how, self.precision, s.gradient_checkpointing)
         self.eager = eager_reason(s.compile, self.device)
@@ -303,6 +305,8 @@ class TrainingRun:
         for part in self.updated_parts:
             part.after_update()
         self.task.after_update(self.model, numbers.step + 1)
+        for mechanism in self.mechanisms:
+            mechanism.after_update()
         if self.ema is not None:
             self.ema.update(numbers.ema_decay)
 

@@ -19,6 +19,8 @@ MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
     # fewer queries or keys
     "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    # with a prior
+    "average": ("regard.attention.mixers.average", "AverageAttention"),
 }
 
 
