@@ -145,7 +145,7 @@ def test_parts_that_cannot_be_made_are_refused(spec):
 
 def test_sizes_are_modest():
     x, _ = token_vectors(TOKENS)
-    with pytest.raises(RegardError, match="modest"):
+    with pytest.raises(RegardError, match="up to 512"):
         align(TOKENS, TOKENS, x, x, "location(filters=100000000)")
     with pytest.raises(RegardError, match="tokens"):
         token_vectors(["a"] * (MAX_TOKENS + 1))

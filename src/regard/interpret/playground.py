@@ -27,14 +27,13 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import Registry, Spec, build_part
+from regard.core.spec import Registry, Spec, build_part, check_untrusted
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.worked_example import THINKING_MACHINES
 from regard.positions import POSITIONS
 
 MAX_TOKENS = 64  # tokens
 WIDTH = 64  # of drawn vectors
-MAX_SETTING = 512, 1e6  # largest value of an integer option (a size), and of a float
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
@@ -188,12 +187,8 @@ def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, 
 
 
 def _make_part(table: Registry, spec: str, kind: str, **sizes: Any) -> Any:
-    """Build a part in float64; its options come over the network, so they must be names or moderate numbers."""
-    parsed = Spec.parse(spec)
-    for value in (*parsed.args, *parsed.kwargs.values()):
-        small = isinstance(value, (int, float)) and abs(value) <= MAX_SETTING[type(value) is float]  # nan is not
-        if not (value is None or small or (isinstance(value, str) and len(value) <= 40)):
-            raise BadInput(f"settings in the lab are names, or numbers of a modest size; not {value!r:.40}")
+    """Build a part in float64; its spec comes over the network."""
+    check_untrusted(spec)
     return build_part(table, spec, kind, **sizes).double().eval()
 
 

@@ -238,6 +238,16 @@ def test_a_prompt_is_limited_unless_it_slides(pool):
     assert client.post("/v1/generate", json=slides).status_code == 200
 
 
+def test_a_text_is_inspected_up_to_as_many_tokens_as_a_prompt(pool):
+    client = asks(pool, explore=True, max_prompt_tokens=10)
+    for text, status in (("a" * 10, 200), ("a" * 11, 422)):
+        asked = {"model": "shakespeare", "inputs": {"text": text, "max_new_tokens": 1}}
+        looked = client.post("/explore/inspections", json=asked)
+        changed = client.post("/explore/interventions", json=asked | {"interventions": [{"do": "off"}]})
+        assert (looked.status_code, changed.status_code) == (status, status), looked.text + changed.text
+    assert "11 tokens together; the limit is 10" in error(looked, 422, "invalid")
+
+
 def test_a_model_whose_queue_is_full_says_429_and_when_to_come_back(small):
     client, gate = asks(small), held(small)
     try:
@@ -453,9 +463,9 @@ def test_texts_of_exactly_the_characters_allowed_are_read(small):
     assert client.post("/v1/classify", json={"inputs": ["Two ", "dogs."]}).status_code == 200
     assert client.post("/v1/classify", json={"inputs": ["Two dogs.."]}).status_code == 422
     jobs = Jobs(small, Settings(max_characters=9))
-    jobs.check_texts(["Two ", "dogs."])
+    asyncio.run(jobs.check_texts("languages", ["Two ", "dogs."]))
     with pytest.raises(ApiError, match="10 characters"):
-        jobs.check_texts(["Two ", "dogs.."])
+        asyncio.run(jobs.check_texts("languages", ["Two ", "dogs.."]))
 
 
 def test_exactly_as_many_inputs_as_allowed_are_read(small):

@@ -10,6 +10,11 @@ MECHANISMS: Registry = {
     # sparse by content
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
+    "performer": ("regard.attention.mechanisms.performer", "PerformerAttention"),
+    "rfa": ("regard.attention.mechanisms.rfa", "RandomFeatureAttention"),
+    "gated_rfa": ("regard.attention.mechanisms.rfa", "GatedRandomFeatureAttention"),
+    "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
+    "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
     # low rank
     # with a prior
