@@ -66,6 +66,7 @@ class Mechanism(nn.Module):
     """
 
     traits: ClassVar[Traits]
+    default_projection: ClassVar[str] = "linear"  # of PROJECTIONS: how its q, k and v are made
 
     def forward(
         self,

@@ -37,6 +37,8 @@ WIDTH = 64  # of drawn vectors
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
+    "reformer": "reformer(chunk=4)",
+    "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
     "location": "location(radius=2)",
@@ -107,18 +109,14 @@ def self_attention(
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
     allowed = parse_mask(mask, n)
     with _trial(seed, mechanism, positions):
-        sizes: dict[str, Any] = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads}
-        where_it_is = {
-            "length": n,
-            "causal": allowed is not None and "causal" in allowed.kinds,
-            "grid": grid,
-            "prefix": 0,
-        }
-        attend = _make_part(MECHANISMS, mechanism, "attention", **sizes, **where_it_is, dropout=0.0, scale=None)
-        place, where = _make_positions(positions, n, width, heads)
+        sizes = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads, "length": MAX_TOKENS}
+        causal = allowed is not None and "causal" in allowed.kinds
+        place = {"causal": causal, "grid": grid, "prefix": 0}
+        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None, **sizes, **place)
+        encoding, where = _make_positions(positions, n, width, heads)
         values = x
-        if place.kind == "added":
-            x = values = place(x[None], where.queries)[0]
+        if encoding.kind == "added":
+            x = values = encoding(x[None], where.queries)[0]
         elif where.query_vectors is not None:
             x = x + where.query_vectors[0].to(x)
         q, v = (each.unflatten(-1, (heads, -1)).transpose(0, 1)[None] for each in (x, values))  # 1 H N D
@@ -134,7 +132,7 @@ def self_attention(
         "mechanism": describe_mechanism(Spec.parse(mechanism).name),
         "positions": _entry(POSITIONS, Spec.parse(positions).name),
         "mask": {"said": mask.strip() or "none", "allowed": sees.int().tolist()},
-        "drawn": [name for name, part in (("mechanism", attend), ("positions", place)) if _has_parameters(part)],
+        "drawn": [name for name, part in (("mechanism", attend), ("positions", encoding)) if _has_parameters(part)],
         "scores": _to_list(scores[0]),
         "weights": _to_list(weights[0]),
         "moved": _to_list((out - x).norm(dim=-1) / x.norm(dim=-1)),

@@ -8,6 +8,7 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
     "performer": ("regard.attention.mechanisms.performer", "PerformerAttention"),
@@ -16,7 +17,11 @@ MECHANISMS: Registry = {
     "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
+    "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
+    "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
     # heads
