@@ -23,7 +23,8 @@ def replace_attention(model: nn.Module, spec: str) -> nn.Module:
     kind = type(model).__name__
     if not is_dataclass(config) or "attention" not in {field.name for field in fields(config)}:
         raise BadInput(f"a {kind} has no attention that can be chosen by name")
-    made: nn.Module = type(model)(replace(config, attention=spec))  # type: ignore[arg-type, call-arg]
+    changed: Any = replace(config, attention=spec)  # type: ignore[type-var]
+    made: nn.Module = type(model)(changed)
     old, new = dict(model.named_parameters()), dict(made.named_parameters())
     for names, problem in (
         (new.keys() - old.keys(), f"'{spec}' has parameters of its own, which this {kind} never learned"),

@@ -110,7 +110,7 @@ class TextEmbedder(EncoderPredictor):
 
     def similarity(self, other: TextEmbedder, texts: Sequence[str]) -> Float[Tensor, " B"]:
         """Return the cosine of the vectors that two embedders give every text; long texts are read in parts."""
-        return nn.functional.cosine_similarity(*(each.embed(texts, "split") for each in (self, other)))
+        return nn.functional.cosine_similarity(self.embed(texts, "split"), other.embed(texts, "split"))
 
     def encode(self, text: str) -> list[int]:
         return super().encode(self.prompt + text)

@@ -3,10 +3,11 @@
  * page of its own, by `regard see --mechanisms`.
  */
 
+import { strongest } from "./colours.js";
 import { element } from "./element.js";
 import { Matrix } from "./matrix.js";
 
-const PIXELS = 210; // of a matrix, about
+const PIXELS = 176; // of a matrix, about
 
 /**
  * Build the gallery.
@@ -27,18 +28,20 @@ function card(one, subjects, matrices, pick) {
   const facts = [["cost", `O(${one.cost})`], ["causality", one.causality], ["softmax attention", one.exact ? "exactly" : "no, something in its place"], ["paper", one.paper ? `arXiv:${one.paper}` : null]];
   return element("article", { class: "gallery-card", id: `mechanism-${one.name}` },
     element("h3", {}, name), element("p", {}, one.what),
-    element("div", { class: "gallery-maps" }, ...one.maps.map((map, k) => picture(one, map, subjects[k], matrices))),
-    one.formula ? element("pre", { tabindex: "0" }, one.formula) : null,
-    element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
-    one.maps.some((map) => map.drawn) ? element("p", { class: "hint" }, "It has learned parameters, which are random here.") : null);
+    element("div", { class: "gallery-body" },
+      element("div", { class: "gallery-maps" }, ...one.maps.map((map, k) => picture(one, map, subjects[k], matrices))),
+      element("div", { class: "gallery-says" },
+        one.formula ? element("pre", { tabindex: "0" }, one.formula) : null,
+        element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
+        one.maps.some((map) => map.drawn) ? element("p", { class: "hint" }, "It has learned parameters, which are random here.") : null)));
 }
 
 function picture(one, map, subject, matrices) {
   const title = element("figcaption", {}, subject.name);
   if (map.refused) return element("figure", { class: "lab-figure" }, title, element("p", { class: "gallery-refused hint" }, map.refused));
   const { tokens } = subject;
-  const made = new Matrix(tokens, tokens, { label: `Weights of ${one.name} on the ${subject.name}`, cell: Math.max(2, Math.floor(PIXELS / tokens.length)), idle: "Point at a cell." });
-  made.show(map.weights);
+  const made = new Matrix(tokens, tokens, { label: `Weights of ${one.name} on the ${subject.name}`, cell: Math.max(2, Math.floor(PIXELS / tokens.length)), idle: "\u00a0" });
+  made.show(map.weights, null, strongest(Math.max(...map.weights.flat().map(Math.abs)), tokens.length)); // even weights stay pale
   matrices.push(made);
   return element("figure", { class: "lab-figure" }, title, made.element);
 }

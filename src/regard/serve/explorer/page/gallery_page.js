@@ -14,12 +14,13 @@ const many = found.families.reduce((sum, { mechanisms }) => sum + mechanisms.len
 mountTheme(document.getElementById("theme"), { tell: () => matrices.forEach((matrix) => matrix.paint()) });
 host.append(
   element("h1", { class: "gallery-title" }, `${many} ways to attend`),
-  element("p", { class: "gallery-lead" }, "The matrix that each mechanism applies to the values, mean of the heads: a row is a query, a column a key. Queries, keys and values are the tokens' own vectors, so that only the mechanism differs. Sizes are small, to show something on a few tokens."),
+  element("p", { class: "gallery-lead" }, "The matrix that each mechanism applies to the values, mean of the heads: a row is a query, a column a key. Queries, keys and values are the tokens' own vectors, so that only the mechanism differs. Sizes are small, to show something on a few tokens. Point at a cell to read its weight."),
   subjects(),
   galleryOf(found, matrices),
 );
 
 function subjects() {
-  return element("div", { class: "gallery-subjects" }, ...found.subjects.map(({ name, tokens, picture }) => element("figure", { class: "lab-figure" }, element("figcaption", {}, name),
-    picture ? element("img", { src: `data:image/png;base64,${picture}`, alt: "The image", width: 160 }) : element("p", { dir: "auto" }, tokens.join(" ")))));
+  const pictures = found.subjects.filter(({ picture }) => picture);
+  return element("div", { class: "gallery-subjects" }, ...pictures.map(({ picture }) => element("figure", { class: "lab-figure" }, element("figcaption", {}, "the image, 8 x 8 patches"),
+    element("img", { src: `data:image/png;base64,${picture}`, alt: "The image", width: 160 }))));
 }
