@@ -133,9 +133,6 @@ class Mechanism(nn.Module):
                 f"{name} got {q.shape[1]} query heads and {k.shape[1]} key heads; key heads must divide query heads"
             )
 
-    def after_update(self) -> None:
-        """Change what changes only between updates of the parameters (spans, centroids); by default nothing."""
-
     # -- decoding, one token after another -----------------------------------------------------------------------------
 
     def start(self, batch: int, capacity: int) -> Any:
