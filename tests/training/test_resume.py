@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard.attention.mechanisms.routing import RoutingAttention
 from regard.core.errors import BadInput
 from regard.training import train
 from regard.training.checkpoint.checkpoints import read_weights
@@ -142,6 +143,17 @@ def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch,
     assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
     train(override_recipe(whole, ["task.teacher_forcing=always"]), tmp_path / "forced")
     assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
+
+
+def test_centroids_move_after_updates_and_are_resumed_to_the_bit(recipe, tmp_path, monkeypatch):
+    whole = override_recipe(recipe, [*BASE, "model.attention=routing(clusters=2, window=4)"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    weights = read_weights(tmp_path / "straight" / "checkpoints" / "final.safetensors")
+    moved = [x for key, x in weights.items() if key.endswith("centroids")]
+    heads, clusters, head_dim = moved[0].shape
+    assert not any(torch.equal(x, RoutingAttention(heads, head_dim, clusters).centroids) for x in moved)
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,9 @@ SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
     "reformer": "reformer(chunk=4)",
+    "clustered": "clustered(clusters=3)",
+    "improved_clustered": "improved_clustered(clusters=3, top_k=2)",
+    "routing": "routing(clusters=2, window=4)",
     "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
