@@ -74,12 +74,12 @@ def image_subject(image: Any) -> Subject:
     return Subject("image", names, x, grid=(SIDE, SIDE), picture=b64encode(shown.getvalue()).decode("ascii"))
 
 
-def example_spec(name: str) -> str:
-    """Return a mechanism with settings for a few tokens: the arguments that would make it dense are made small."""
+def example_spec(name: str, size: int = SMALL) -> str:
+    """Return a mechanism with settings for a few tokens: the arguments that would make it dense are `size`."""
     if name in EXAMPLES:
         return EXAMPLES[name]
     limit = Spec.parse(f"{name}({resolve(MECHANISMS, name, 'attention').traits.limit})")  # type: ignore[attr-defined]
-    small = {key: SMALL for key, value in limit.kwargs.items() if type(value) is int and value > SMALL}
+    small = {key: size for key, value in limit.kwargs.items() if type(value) is int and value > size}
     return str(Spec(name, small))
 
 
