@@ -17,6 +17,8 @@ MODELS: Registry = {
     "gpt": ("regard.models.gpt", "GPT"),
     "t5": ("regard.models.t5", "T5"),
     "bert": ("regard.models.bert", "BERT"),
+    "star_transformer": ("regard.models.star_transformer", "StarTransformer"),
+    "bp_transformer": ("regard.models.bp_transformer", "BPTransformer"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "convs2s": ("regard.models.convs2s", "ConvS2S"),
