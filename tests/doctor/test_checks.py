@@ -57,6 +57,11 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"vocab": 19, "width": 8, "hidden": 12, "filters": (4, 4, 6), "char_dim": 4, "max_word_length": 12},
         {"causal", "steps", "decoding"},
     ),
+    "set_transformer": (
+        {"input_dim": 3, "width": 12, "heads": 2, "attention": "isab(points=3)"},
+        {"causal", "steps", "decoding"},
+    ),
+    "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }
 IMAGES = {  # models that take images
@@ -72,7 +77,13 @@ IMAGES = {  # models that take images
 
 TEXT = [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()]
 ENCODERS = ("star_transformer", "bp_transformer")  # with heads that have no tied weights
-UNTIED = ("transformer", "gpt", "bert", "rnnsearch", *ENCODERS)  # the others are tested by default with tied embeddings only
+UNTIED = (
+    "transformer",
+    "gpt",
+    "bert",
+    "rnnsearch",
+    *ENCODERS,
+)  # the others are tested by default with tied embeddings only
 CASES = [
     pytest.param(name, tied, marks=() if tied or name in UNTIED else pytest.mark.long, id=f"{name}-{kind}")
     for name in TEXT

@@ -21,7 +21,7 @@ def spans(tree):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_what_a_token_sees_covers_the_text_exactly_once(k):
     for n in (1, 2, 3, 5, 8, 13, 22, 33):
-        tree = PartitionTree.of(n, k, "cpu")
+        tree = PartitionTree.of(n, k)
         nodes = spans(tree)
         assert len(nodes) == tree.size
         for length in {n, max(1, n - 3), (n + 1) // 2}:
@@ -36,12 +36,12 @@ def test_what_a_token_sees_covers_the_text_exactly_once(k):
 def test_lists_are_as_short_as_the_paper_says():
     """2k nodes of each of log2(N / k) levels."""
     for n in (64, 1024, 4096):
-        assert PartitionTree.of(n, 4, "cpu").index.shape[1] <= 2 * 4 * (n // 4).bit_length() + 1
+        assert PartitionTree.of(n, 4).places.shape[1] <= 2 * 4 * (n // 4).bit_length() + 1
 
 
 def test_edges_are_those_of_the_authors_builder():
     """Left and right edges of a token of 8, with k = 1: levels, and types by level, side and distance."""
-    tree = PartitionTree.of(8, 1, "cpu")
+    tree = PartitionTree.of(8, 1)
     group = tree.mask(torch.tensor([8]), 10).groups[0]
     nodes = spans(tree)
     seen = {
@@ -58,14 +58,14 @@ def test_edges_are_those_of_the_authors_builder():
 def by_loop(model, tokens):
     """The attention of every node over its edges, one by one, for one text."""
     n = len(tokens)
-    tree = PartitionTree.of(n, model.config.neighbours, "cpu")
+    tree = PartitionTree.of(n, model.config.neighbours)
     nodes = spans(tree)
     group = tree.mask(torch.tensor([n]), model.config.edge_levels).groups[0]
     edges = []
     for node, tokens_inside in enumerate(nodes):
         if node < n:
-            rows = zip(*(x.tolist() for x in (group.index[0, node], group.types[node], group.allowed[0, node])))
-            edges.append([(m, kind) for m, kind, counts in rows if counts])
+            counts = group.allowed[0, node]
+            edges.append(torch.stack([group.index[0, node], group.types[node]], 1)[counts].tolist())
         else:
             level = next(j for j in range(len(tree.counts)) if node < sum(tree.counts[: j + 1]))
             kind = min(level, model.config.edge_levels - 1) * (2 * model.config.neighbours + 1)

@@ -9,7 +9,7 @@ A mask is True where a query *may* attend.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from regard.core.errors import BadInput
@@ -18,7 +18,19 @@ Rows = slice | list[int]  # which query rows
 Pair = tuple[int, int]  # rows and columns
 Size = int | Pair  # the same, where one number is a square
 
-__all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "check_id_range", "check_token_ids", "pair"]
+__all__ = [
+    "Bool",
+    "Float",
+    "Int",
+    "Pair",
+    "Rows",
+    "Shaped",
+    "Size",
+    "Tensor",
+    "check_id_range",
+    "check_token_ids",
+    "pair",
+]
 
 
 def pair(size: Size) -> Pair:

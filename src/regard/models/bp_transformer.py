@@ -20,7 +20,6 @@ Ye, Guo, Gan, Qiu, Zhang: BP-Transformer: Modelling Long-Range Context via Binar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -74,7 +73,7 @@ class BPTransformer(TextEncoder):
     def encode_vectors(
         self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"], pass_state: PassState
     ) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "B C"]]:
-        n, tree = x.shape[1], PartitionTree.of(x.shape[1], self.config.neighbours, str(x.device))
+        n, tree = x.shape[1], PartitionTree.of(x.shape[1], self.config.neighbours, x.device)
         mask = tree.mask(lengths, self.config.edge_levels)
         nodes = torch.cat([self.norm(x), x.new_zeros(x.shape[0], tree.size - n, x.shape[2])], 1)
         for depth, block in enumerate(self.blocks):
@@ -111,8 +110,8 @@ class PartitionTree:
 
     n: int
     counts: tuple[int, ...]  # nodes of each level
-    index: Int[Tensor, "N J"]  # nodes that a token sees: itself first
-    levels: Int[Tensor, "N J"]  # and their levels
+    places: Int[Tensor, "N J"]  # nodes that a token sees, itself first: their places on their levels
+    levels: Int[Tensor, "N J"]
     edges: Int[Tensor, " J"]  # the level at which each was taken, times 2k + 1, plus which it is: 0 itself, 1 ... 2k
     neighbours: int
 
@@ -122,42 +121,47 @@ class PartitionTree:
         return sum(self.counts)
 
     @staticmethod
-    @lru_cache(maxsize=128)
-    def of(n: int, neighbours: int, device: str) -> PartitionTree:
+    def of(n: int, neighbours: int, device: torch.device | str = "cpu") -> PartitionTree:
         """Return the tree of n tokens on a device."""
         counts = [n]
         while counts[-1] > 1:
             counts.append((counts[-1] + 1) // 2)
-        token = torch.arange(n)
-        picked, edges = [(token, torch.zeros_like(token))], [0]
+        token, steps = torch.arange(n, device=device)[:, None], torch.arange(neighbours, device=device)
+        places, levels, edges = [token], [torch.zeros_like(token)], [token.new_zeros(1)]
         left, right = token - 1, token + 1  # the next node on either side, at the current level
-        left_half, right_half = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
+        left_half = right_half = torch.zeros_like(token, dtype=torch.bool)  # whether half of it is covered already
+        covered = 0  # tokens on either side, at least
         for level in range(len(counts)):
-            for k in range(neighbours):
-                first = k == 0  # a node of which one half is covered is replaced by its other half, one level below
-                picked.append(_node(right, 2 * right + 1, right_half & first, level))
-                picked.append(_node(left, 2 * left, left_half & first, level))
-                edges += [(2 * neighbours + 1) * level + 2 * k + 2, (2 * neighbours + 1) * level + 2 * k + 1]
-                left, right = left - 1, right + 1
+            for side, (node, half, covered_half) in enumerate(
+                ((left - steps, 2 * left, left_half), (right + steps, 2 * right + 1, right_half))
+            ):
+                replaced = covered_half & (steps == 0)  # by its other half, one level below
+                places.append(torch.where(replaced, half, node))
+                levels.append(level - replaced.long())
+                edges.append((2 * neighbours + 1) * level + 2 * steps + 1 + side)
+            covered += (neighbours << level) - (1 << level) // 2
+            if covered >= n - 1:
+                break
+            left, right = left - neighbours, right + neighbours
             left_half, right_half = left % 2 == 0, right % 2 == 1
             left, right = left // 2, right // 2
-        place, levels = (torch.stack(part, 1) for part in zip(*picked, strict=True))
-        starts = torch.tensor([0, *counts]).cumsum(0)
-        index = torch.where(place < 0, -1, starts[levels] + place)
-        exists = (place >= 0) & (place < torch.tensor(counts)[levels])
-        index = torch.where(exists, index, -1)
-        used = exists.any(0)
-        found = (index[:, used], levels[:, used], torch.tensor(edges)[used])
-        return PartitionTree(n, tuple(counts), *(x.to(device) for x in found), neighbours)
+        return PartitionTree(n, tuple(counts), torch.cat(places, 1), torch.cat(levels, 1), torch.cat(edges), neighbours)
+
+    def starts(self) -> Int[Tensor, " L"]:
+        """Return the number of the first node of each level."""
+        return torch.tensor([0, *self.counts[:-1]], device=self.edges.device).cumsum(0)
+
+    def spans(self) -> Int[Tensor, " L"]:
+        """Return the number of tokens of a node of each level."""
+        return torch.tensor([1 << level for level in range(len(self.counts))], device=self.edges.device)
 
     def mask(self, lengths: Int[Tensor, " B"], edge_levels: int) -> Neighbours:
         """Return who sees whom in texts of these lengths: tokens their lists, spans their tokens."""
-        starts = torch.tensor([0, *self.counts], device=lengths.device).cumsum(0)
-        place = self.index - starts[self.levels]
-        allowed = (self.index >= 0) & ((place << self.levels) < lengths[:, None, None])
+        exists = (self.places >= 0) & (self.places * self.spans()[self.levels] < lengths[:, None, None])
+        index = (self.starts()[self.levels] + self.places).clamp(0, self.size - 1)
         width = 2 * self.neighbours + 1
-        types = torch.minimum(self.edges, (edge_levels - 1) * width + self.edges % width).expand_as(self.index)
-        groups = [NeighbourGroup(self.index.clamp(min=0)[None], allowed, types)]
+        types = torch.minimum(self.edges, (edge_levels - 1) * width + self.edges % width).expand_as(index)
+        groups = [NeighbourGroup(index[None], exists, types)]
         for level, count in enumerate(self.counts[1:], 1):
             tokens = torch.arange(count << level, device=lengths.device).view(count, -1)
             edge = torch.full_like(tokens, min(level, edge_levels - 1) * width)
@@ -167,14 +171,4 @@ class PartitionTree:
 
     def roots(self, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """Return the number of the root of a text of each length: the first node of the first level that has one."""
-        spans = 1 << torch.arange(len(self.counts), device=lengths.device)
-        level = (spans < lengths[:, None]).sum(1)
-        starts = torch.tensor([0, *self.counts], device=lengths.device).cumsum(0)
-        return starts[level]
-
-
-def _node(
-    place: Int[Tensor, " N"], half: Int[Tensor, " N"], replaced: Tensor, level: int
-) -> tuple[Int[Tensor, " N"], Int[Tensor, " N"]]:
-    """Return the place of a node on its level, and the level: the node itself, or its half one level below."""
-    return torch.where(replaced, half, place), torch.full_like(place, level) - replaced.long()
+        return self.starts()[(self.spans() < lengths[:, None]).sum(1)]
