@@ -1,17 +1,13 @@
-"""Routing by agreement against loops over tokens, heads and wholes."""
-
-import math
+"""Routing attention: equal to a loop over clusters; centroids that follow the tokens after an update."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from regard.attention.joins import JOINS
+from regard.attention.mask import CausalMask, PaddingMask
+from regard.attention.mechanisms.routing import RoutingAttention
 from regard.attention.mixers import build_mixer
-from regard.core.errors import RegardError
-from regard.core.spec import build_part
-from regard.models import build
-
-SIZES = {"width": 12, "heads": 4, "head_dim": 5}
+from regard.core.layer_state import PassState
 
 
 @pytest.fixture(autouse=True)
@@ -19,99 +15,97 @@ def _double(double):
     pass
 
 
-def join(spec):
-    made = build_part(JOINS, spec, "join", **SIZES)
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter)
-    return made
+def reference(centroids, window, q, k, v, causal):
+    """One head: every cluster takes its nearest tokens, whose outputs are averaged over clusters."""
+    q, k = (F.layer_norm(x, x.shape[-1:]) for x in (q, k))
+    outs = [[] for _ in q]
+    for centre in centroids:
+        queries, keys = ((x @ centre).argsort(descending=True)[:window].tolist() for x in (q, q if causal else k))
+        for i in queries:
+            seen = [j for j in keys if j <= i or not causal]
+            outs[i].append((q[i] @ k[seen].mT / q.shape[-1] ** 0.5).softmax(0) @ v[seen])
+    return torch.stack([torch.stack(each).mean(0) if each else torch.zeros_like(v[0]) for each in outs])
 
 
-def votes_of(made, heads, token):
-    """V[h][s], of one token."""
-    return [(heads[h, token] @ made.votes[h]).unflatten(0, (made.capsules, -1)) for h in range(4)]
-
-
-def simple_by_loop(made, heads, token):
-    votes, s = votes_of(made, heads, token), made.capsules
-    b = torch.zeros(4, s)
-    for _ in range(made.iterations):
-        c = b.softmax(-1)
-        whole = [sum(c[h, i] * votes[h][i] for h in range(4)) / sum(c[h, i] for h in range(4)) for i in range(s)]
-        b = b + torch.stack([torch.stack([whole[i] @ votes[h][i] for i in range(s)]) for h in range(4)])
-    return torch.cat(whole) + made.bias
-
-
-def em_by_loop(made, heads, token):
-    votes, s = votes_of(made, heads, token), made.capsules
-    active = [torch.sigmoid(heads[h, token] @ made.activation[h]) for h in range(4)]
-    shares = torch.full((4, s), 1 / s)
-    for _ in range(made.iterations):
-        means, variances, a = [], [], []
-        for i in range(s):
-            r = [shares[h, i] * active[h] for h in range(4)]
-            mean = sum(r[h] * votes[h][i] for h in range(4)) / sum(r)
-            variance = sum(r[h] * (votes[h][i] - mean) ** 2 for h in range(4)) / sum(r) + 1e-6
-            cost = ((made.beta_u[i] + variance.sqrt().log()) * sum(r)).sum()
-            a.append(torch.sigmoid((made.beta_a[i] - cost) / made.temperature))
-            means.append(mean)
-            variances.append(variance)
-        density = torch.stack(
-            [
-                torch.stack(
-                    [
-                        (torch.exp(-((votes[h][i] - means[i]) ** 2) / (2 * variances[i]))
-                         / (2 * math.pi * variances[i]).sqrt()).prod() * a[i]
-                        for i in range(s)
-                    ]
-                )
-                for h in range(4)
-            ]
-        )  # fmt: skip
-        shares = density / density.sum(-1, keepdim=True)
-    return torch.cat([a[i] * means[i] for i in range(s)]) + made.bias
-
-
-@pytest.mark.parametrize(
-    ("spec", "loop"), [("routing(capsules=3)", simple_by_loop), ("em_routing(capsules=3, temperature=2.0)", em_by_loop)]
-)
-def test_it_is_the_algorithm_in_value_and_gradient(spec, loop):
-    made, heads = join(spec), torch.randn(2, 4, 5, 5, requires_grad=True)
-    found = made(heads)
-    expected = torch.stack([torch.stack([loop(made, heads[b], n) for n in range(5)]) for b in range(2)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_equals_a_loop_over_clusters(causal):
+    attend, lengths = RoutingAttention(2, 6, clusters=3, window=5).eval(), torch.tensor([14, 9, 2])
+    q, k, v = (torch.randn(3, 2, 14, d, requires_grad=True) for d in (6, 6, 5))
+    mask = PaddingMask(lengths)
+    out = attend(q, k, v, CausalMask() & mask if causal else mask)
+    pairs = [
+        (out[b, h, :n], reference(attend.centroids[h], 5, q[b, h, :n], k[b, h, :n], v[b, h, :n], causal))
+        for b, n in enumerate(lengths.tolist())
+        for h in range(2)
+    ]
+    found, expected = (torch.cat(each) for each in zip(*pairs, strict=True))
     torch.testing.assert_close(found, expected)
-    inputs = [heads, *made.parameters()]
-    for a, b in zip(*(torch.autograd.grad(x.square().sum(), inputs) for x in (found, expected)), strict=True):
-        torch.testing.assert_close(a, b)
+    assert (found[:14] == 0).all(-1).any()  # a token in no cluster
+    grads = (torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (found, expected))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
 
 
-def test_heads_that_agree_outvote_one_that_does_not():
-    made = build_part(JOINS, "routing(iterations=4)", "join", **SIZES)
-    same, other = torch.randn(5) * 3, torch.randn(5) * 3
-    with torch.no_grad():
-        made.votes.copy_(made.votes[:1].expand(4, -1, -1))  # all heads speak the same language
-        heads = torch.stack([same, same, same, other])[None, :, None]
-        votes = made.votes[0]
-        routed, mean = made(heads)[0, 0], heads[0, :, 0].mean(0) @ votes
-        agreed, alone = same @ votes, other @ votes
-
-    def closer(x):
-        return float((x - agreed).norm() / (x - alone).norm())
-
-    assert closer(routed) < closer(mean)
+def test_one_cluster_of_all_tokens_is_softmax_attention_over_normalised_vectors():
+    attend = RoutingAttention(2, 6, clusters=1, window=20)
+    q, k, v = torch.randn(3, 2, 2, 9, 6).unbind(0)
+    expected = F.scaled_dot_product_attention(F.layer_norm(q, (6,)), F.layer_norm(k, (6,)), v)
+    torch.testing.assert_close(attend(q, k, v), expected)
 
 
-@pytest.mark.parametrize("name", ["routing", "em_routing"])
-def test_models_take_it_and_half_precision_stays_finite(name):
-    model = build("bert", vocab=11, width=16, heads=2, layers=2, length=8, head=None,
-                  attention=f"multihead(join='{name}')")  # fmt: skip
-    model(torch.randint(11, (2, 5))).square().sum().backward()
-    assert all(
-        p.grad is not None and torch.isfinite(p.grad).all() for n, p in model.named_parameters() if "pool" not in n
-    )
-    half = build_part(JOINS, name, "join", **SIZES).half()
-    assert torch.isfinite(half(100 * torch.randn(1, 4, 3, 5).half())).all()
+@pytest.mark.parametrize("causal", [False, True])
+def test_centroids_follow_their_tokens_after_an_update_and_only_then(causal):
+    attend, mask = RoutingAttention(2, 6, clusters=3, window=5, decay=0.9), PaddingMask(torch.tensor([9, 4]))
+    mask = CausalMask() & mask if causal else mask
+    before, expected = attend.centroids.clone(), attend.centroids.clone()
+    tokens, loss = [[] for _ in range(2)], 0.0
+    for _ in range(2):  # two passes, one update
+        q, k, v = torch.randn(3, 2, 2, 9, 6).unbind(0)
+        state = PassState()
+        attend(q, k, v, mask, layer_state=state.layer(0))
+        for h in range(2):
+            own = [F.layer_norm(x[b, h, :n], (6,)) for x in ((q,) if causal else (q, k)) for b, n in ((0, 9), (1, 4))]
+            tokens[h].append(torch.cat(own))
+        loss = state.total_loss("commitment")
+    assert torch.equal(attend.centroids, before)
+    last = 0.0
+    for h in range(2):
+        nearest = (torch.cat(tokens[h]) @ before[h].mT).argmax(1)
+        unit = F.normalize(tokens[h][-1], dim=-1)
+        last += (unit - before[h][(tokens[h][-1] @ before[h].mT).argmax(1)]).square().mean() / 2
+        for c in range(3):
+            mean = F.normalize(torch.cat(tokens[h])[nearest == c].sum(0), dim=0)
+            expected[h, c] = F.normalize(0.9 * before[h, c] + 0.1 * mean, dim=0)
+    attend.after_update()
+    torch.testing.assert_close(attend.centroids, expected)
+    torch.testing.assert_close(loss, 1e-4 * last)
+    moved = attend.centroids.clone()
+    attend.after_update()  # nothing was seen since
+    assert torch.equal(attend.centroids, moved)
 
 
-def test_capsules_that_do_not_divide_the_width_are_refused():
-    with pytest.raises(RegardError, match="not divisible by 5 capsules"):
-        build_mixer("multihead(join='routing(capsules=5)')", width=12, heads=4)
+def test_neither_evaluation_nor_weights_move_the_centroids():
+    attend, state = RoutingAttention(2, 6, clusters=3, window=5), PassState()
+    q = torch.randn(1, 2, 9, 6)
+    attend.weights(q, q, layer_state=state.layer(0))
+    attend.eval()(q, q, q, layer_state=state.layer(0))
+    assert not attend.seen.any()
+    assert state.total_loss("commitment") is None
+
+
+def test_numbers_that_are_not_finite_leave_the_centroids_alone():
+    attend = RoutingAttention(2, 6, clusters=3, window=5)
+    before = attend.centroids.clone()
+    q = torch.full((1, 2, 9, 6), torch.nan)
+    attend(q, q, q, layer_state=PassState().layer(0))
+    attend.after_update()
+    assert torch.equal(attend.centroids, before)
+    assert not attend.seen.any()
+
+
+def test_causal_layers_share_queries_and_keys():
+    for causal in (False, True):
+        mixer = build_mixer("routing", width=12, heads=2, length=16, causal=causal)
+        q, k, _ = mixer.project(torch.randn(1, 5, 12))
+        assert torch.equal(q, k) == causal
+        assert (mixer.attend.centroids.shape[1], mixer.attend.window) == (4, 4)  # the square root of the length

@@ -130,7 +130,9 @@ class PaddingMask(Mask):
 
     @classmethod
     def from_lengths(cls, rows: Shaped[Tensor, "B N *any"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
-        """Return the mask of padded rows (token ids B N, or vectors B N C), None without lengths; raises `BadInput` for impossible lengths.
+        """Return the mask of padded rows, token ids or vectors; None without lengths.
+
+        Raises `BadInput` for impossible lengths.
 
         Values are checked on the CPU only, since reading them from a GPU would wait for it; compiled code checks
         nothing.

@@ -74,6 +74,7 @@ class Mechanism(nn.Module):
     """
 
     traits: ClassVar[Traits]
+    default_projection: str = "linear"  # of PROJECTIONS: how its q, k and v are made
 
     def forward(
         self,

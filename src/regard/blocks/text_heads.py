@@ -2,7 +2,8 @@
 
     masked         W norm(gelu(V x_n)) + b     the token at each position; W is the embedding table
     pretraining    the same, and W pooled      whether the second text follows the first
-    classes(3)     W drop(pooled)              the class of a text, or of a pair of texts
+    classes(3)     W drop(pooled)              the class of a text, or of a pair of texts;
+                                               with pool='mean' of the mean over the tokens instead of `pooled`
     tags(23)       W drop(x_n)                 the class of each token
     span           w · x_n, twice              where an answer begins and ends
 
@@ -12,7 +13,7 @@ Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,7 @@ class Head(nn.Module):
     losses.fused_linear_cross_entropy), its value is returned instead of the logits, which are then never materialised.
     """
 
-    uses_pooled: ClassVar[bool] = False  # whether it reads `pooled`
+    uses_pooled: bool = False  # whether it reads `pooled`
 
     def refuse_lm_arguments(self, at: Tensor | None, loss: Loss | None) -> None:
         """Raise `Unsupported` for arguments that only a head over the vocabulary takes."""
@@ -129,12 +130,13 @@ class NextSentenceHead(Head):
 
 
 class SequenceClassificationHead(Head):
-    """Classify a text, or a pair of texts."""
+    """Classify a text, or a pair of texts, by the pooled [CLS] vector or by the mean of all tokens."""
 
-    uses_pooled = True
-
-    def __init__(self, classes: int, width: int, dropout: Fraction = 0.0) -> None:
+    def __init__(
+        self, classes: int, width: int, dropout: Fraction = 0.0, pool: Literal["token", "mean"] = "token"
+    ) -> None:
         super().__init__()
+        self.uses_pooled = pool == "token"
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(width, classes)
 
@@ -148,7 +150,7 @@ class SequenceClassificationHead(Head):
         loss: Loss | None = None,
     ) -> Float[Tensor, "B K"]:
         self.refuse_lm_arguments(at, loss)
-        return self.out(self.drop(pooled))
+        return self.out(self.drop(pooled if self.uses_pooled else _mean(x, lengths)))
 
 
 class TokenClassificationHead(Head):
@@ -194,3 +196,11 @@ class SpanHead(Head):
         if lengths is None:
             return scores
         return torch.where(PaddingMask(lengths).real(x.shape[1])[..., None], scores, float("-inf"))
+
+
+def _mean(x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B C"]:
+    """Return the mean over the tokens of each text, without padding."""
+    if lengths is None:
+        return x.mean(1)
+    real = PaddingMask(lengths).real(x.shape[1])[..., None]
+    return torch.where(real, x, 0).sum(1) / lengths[:, None].clamp(min=1)

@@ -80,7 +80,7 @@ class PositionInfo:
     key_vectors: Float[Tensor, "#B M C"] | None = None  # added to the context where k is made of it
 
     def require_added(self, name: str) -> None:
-        """Raise `Unsupported` for positions that change q, k or scores: for mixers without a map of tokens to tokens."""
+        """Raise `Unsupported` for positions that change q, k or scores, for mixers that have no such map."""
         if self.qk_transform is not None or self.bias is not None or self.query_vectors is not None:
             raise Unsupported(
                 f"{name} has no scores between pairs of tokens that positions could change; "

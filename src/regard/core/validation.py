@@ -46,6 +46,7 @@ class Range:
 
 
 Fraction = Annotated[float, Range(low=0, below=1)]
+Seed = Annotated[int, Range(low=0)]  # of a generator of a part's own
 
 
 def validate(config: Any, prefix: str = "", **overrides: Range) -> None:
