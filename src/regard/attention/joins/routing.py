@@ -94,18 +94,21 @@ class EMRouting(Routing):
 
     def route(self, votes: Float[Tensor, "B N H S E"], heads: Float[Tensor, "B H N D"]) -> Float[Tensor, "B N S E"]:
         active = torch.einsum("bhnd,hd->bnh", heads, upcast(self.activation)).sigmoid()[..., None]
-        shares = torch.full(votes.shape[:-1], 1 / self.capsules, dtype=votes.dtype, device=votes.device)
-        for round_ in range(self.iterations):
-            if round_:  # E: the posterior of the wholes, given each vote
-                log_density = -0.5 * ((votes - mean[:, :, None]).square() / variance[:, :, None]).sum(-1)
-                log_density = log_density - 0.5 * variance.log().sum(-1)[:, :, None]
-                shares = (log_density + log_activation[:, :, None]).softmax(-1)
-            weights = shares * active  # M: mean, variance and activation of each whole
-            mean = _mean(weights, votes)
-            variance = _mean(weights, (votes - mean[:, :, None]).square()) + EPS
-            cost = (upcast(self.beta_u)[:, None] + 0.5 * variance.log()) * weights.sum(2)[..., None]
-            log_activation = F.logsigmoid((upcast(self.beta_a) - cost.sum(-1)) / self.temperature)
+        equal = torch.full(votes.shape[:-1], 1 / self.capsules, dtype=votes.dtype, device=votes.device)
+        mean, variance, log_activation = self._fit(votes, equal * active)
+        for _ in range(self.iterations - 1):
+            log_density = -0.5 * ((votes - mean[:, :, None]).square() / variance[:, :, None]).sum(-1)
+            log_density = log_density - 0.5 * variance.log().sum(-1)[:, :, None]
+            shares = (log_density + log_activation[:, :, None]).softmax(-1)  # of the wholes, given each vote
+            mean, variance, log_activation = self._fit(votes, shares * active)
         return mean * log_activation.exp()[..., None]
+
+    def _fit(self, votes: Float[Tensor, "B N H S E"], weights: Float[Tensor, "B N H S"]) -> tuple[Tensor, ...]:
+        """Return mean and variance B N S E and the logarithm of the activation B N S of each whole."""
+        mean = _mean(weights, votes)
+        variance = _mean(weights, (votes - mean[:, :, None]).square()) + EPS
+        cost = (upcast(self.beta_u)[:, None] + 0.5 * variance.log()) * weights.sum(2)[..., None]
+        return mean, variance, F.logsigmoid((upcast(self.beta_a) - cost.sum(-1)) / self.temperature)
 
 
 def _mean(weights: Float[Tensor, "B N H S"], x: Float[Tensor, "B N H S E"]) -> Float[Tensor, "B N S E"]:
