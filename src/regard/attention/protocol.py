@@ -128,7 +128,8 @@ class Mechanism(nn.Module):
             raise Unsupported(
                 f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
             )
-        if self.traits.square and q.shape[2] != k.shape[2]:
+        stepping = mask is not None and mask.token_positions is not None  # the queries' places among the keys are known
+        if self.traits.square and q.shape[2] != k.shape[2] and not stepping:
             raise Unsupported(
                 f"{name} attends within one sequence, with as many queries as keys, got {q.shape[2]} queries and "
                 f"{k.shape[2]} keys; use another mechanism for cross-attention"

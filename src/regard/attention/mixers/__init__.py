@@ -20,6 +20,8 @@ MIXERS: Registry = {
     # fewer queries or keys
     "isab": ("regard.attention.mixers.isab", "ISAB"),
     "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    # with a prior
+    "average": ("regard.attention.mixers.average", "AverageAttention"),
 }
 
 
