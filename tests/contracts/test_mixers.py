@@ -24,9 +24,9 @@ def _double(double):
     pass
 
 
-def sizes(projection):
+def sizes(name):
     """The sizes of the place; queries that are keys have as many heads as keys."""
-    return SIZES | {"kv_heads": 4} if projection == "shared_qk" else SIZES
+    return SIZES | {"kv_heads": 4} if name in ("shared_qk", "reformer", "routing") else SIZES
 
 
 def every_mixer():
@@ -34,8 +34,7 @@ def every_mixer():
     for table in (MIXERS, MECHANISMS):
         for name in table:
             spec = f"{name}({SMALL[name]})" if name in SMALL else name
-            cls = resolve(table, name, "attention")
-            yield cls.traits, partial(build_mixer, spec, **sizes(getattr(cls, "default_projection", "linear")))
+            yield resolve(table, name, "attention").traits, partial(build_mixer, spec, **sizes(name))
 
 
 def test_no_name_is_in_both_tables():

@@ -30,7 +30,6 @@ import torch.distributed as dist
 from torch import nn
 
 from regard.attention.aligners.hard import ForcedChoices
-from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
@@ -111,12 +110,11 @@ class TrainingRun:
         torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
         _check_samplers_are_trained(self.model, self.task)
-        self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]  # centroids
+        self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]  # spans, centroids
         self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = select_precision(s.precision, self.device)
-        self.mechanisms = [module for module in self.model.modules() if isinstance(module, Mechanism)]
         how = select_data_parallel(s.data_parallel, world, self.model)
         self.parallel = ParallelModel(self.task, self.model, world, how, self.precision, s.gradient_checkpointing)
         self.eager = eager_reason(s.compile, self.device)
@@ -305,8 +303,6 @@ class TrainingRun:
         for part in self.updated_parts:
             part.after_update()
         self.task.after_update(self.model, numbers.step + 1)
-        for mechanism in self.mechanisms:
-            mechanism.after_update()
         if self.ema is not None:
             self.ema.update(numbers.ema_decay)
 
