@@ -28,9 +28,10 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
-from regard.attention.mechanisms.dense import PlacedAttention, token_positions
+from regard.attention.mechanisms.dense import PlacedAttention, fixed_scores, token_positions
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
+from regard.core.positions import Bias
 from regard.core.shapes import Float, Int, Rows, Tensor
 from regard.core.validation import Fraction
 
@@ -87,12 +88,21 @@ class FactorisedDenseSynthesizer(PlacedAttention):
         return _pick(a, keys % self.rows) * _pick(b, keys // self.rows)
 
 
-class RandomSynthesizer(PlacedAttention):
+class _FixedSynthesizer(PlacedAttention):
+    """Base class: the scores are those of all texts, and so are the weights unless the mask differs."""
+
+    default_projection = "value"
+
+    def weight_matrix(
+        self, scores: Tensor, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, rows: Rows = slice(None)
+    ) -> Float[Tensor, "B H rows M"]:
+        return super().weight_matrix(fixed_scores(scores, mask), q, k, mask, bias, rows).expand(scores.shape)
+
+
+class RandomSynthesizer(_FixedSynthesizer):
     """One matrix of scores for all texts; `trainable=False` keeps it as drawn."""
 
     traits = _traits("N M")
-
-    default_projection = "value"
 
     def __init__(self, heads: int, length: int | None, trainable: bool = True, dropout: Fraction = 0.0) -> None:
         super().__init__(length, dropout)
@@ -106,12 +116,10 @@ class RandomSynthesizer(PlacedAttention):
         return upcast(scores).expand(q.shape[0], -1, -1, -1)
 
 
-class FactorisedRandomSynthesizer(PlacedAttention):
+class FactorisedRandomSynthesizer(_FixedSynthesizer):
     """One matrix of scores of rank `rank` for all texts; `trainable=False` keeps its factors as drawn."""
 
     traits = _traits("N M r")
-
-    default_projection = "value"
 
     def __init__(
         self, heads: int, length: int | None, rank: int = 8, trainable: bool = True, dropout: Fraction = 0.0
