@@ -17,7 +17,7 @@ import torch
 
 from regard.core import html
 from regard.core.errors import BadInput
-from regard.core.shapes import Bool, Float, Int, Rows, Tensor
+from regard.core.shapes import Bool, Float, Int, Rows, Shaped, Tensor
 
 
 class Mask:
@@ -130,8 +130,10 @@ class PaddingMask(Mask):
         self.lengths = lengths
 
     @classmethod
-    def from_lengths(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
-        """Return the mask of padded rows, None without lengths; raises `BadInput` for impossible lengths.
+    def from_lengths(cls, rows: Shaped[Tensor, "B N *any"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
+        """Return the mask of padded rows, token ids or vectors; None without lengths.
+
+        Raises `BadInput` for impossible lengths.
 
         Values are checked on the CPU only, since reading them from a GPU would wait for it; compiled code checks
         nothing.
@@ -140,7 +142,7 @@ class PaddingMask(Mask):
             return None
         if torch.compiler.is_compiling():
             return cls(lengths)
-        batch, n = tokens.shape
+        batch, n = rows.shape[:2]
         if not isinstance(lengths, Tensor) or lengths.shape != (batch,) or lengths.is_floating_point():
             is_ = (
                 f"{lengths.dtype} of {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else type(lengths).__name__

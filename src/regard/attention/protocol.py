@@ -44,6 +44,14 @@ class Traits:
     budget: str = ""  # the argument that brings it closer to softmax attention the larger it is: "features"
 
 
+def check_mask(mask: Mask | None, traits: Traits, name: str) -> None:
+    """Raise `Unsupported` for a mask that these traits do not offer."""
+    offered = traits.masks
+    if mask is not None and "any" not in offered and not mask.kinds <= offered:
+        kinds = ", ".join(sorted(mask.kinds - offered))
+        raise Unsupported(f"{name} takes no mask of kind {kinds}; it supports {', '.join(sorted(offered))}")
+
+
 class DecodingState(Protocol):
     """What a mechanism carries from step to step while decoding."""
 
@@ -114,10 +122,8 @@ class Mechanism(nn.Module):
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
         """Raise `Unsupported` for a mask, bias or number of heads that the mechanism does not take."""
-        name, offered = type(self).__name__, self.traits.masks
-        if mask is not None and "any" not in offered and not mask.kinds <= offered:
-            kinds = ", ".join(sorted(mask.kinds - offered))
-            raise Unsupported(f"{name} takes no mask of kind {kinds}; it supports {', '.join(sorted(offered))}")
+        name = type(self).__name__
+        check_mask(mask, self.traits, name)
         if bias is not None and not self.traits.bias:
             raise Unsupported(
                 f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
