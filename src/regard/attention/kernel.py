@@ -21,9 +21,10 @@ from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Mechanism
+from regard.attention.running_state import RunningState
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
-from regard.core.shapes import Float, Int, Rows, Tensor
+from regard.core.shapes import Float, Rows, Tensor
 
 
 class KernelAttention(Mechanism):
@@ -207,32 +208,11 @@ class KernelAttention(Mechanism):
 
 
 @dataclass(eq=False)
-class RunningSums:
+class RunningSums(RunningState):
     """The decoding state: Σ φ(k) vᵀ and Σ φ(k) over the tokens of each beam; None before the first."""
 
     kv: Any = None  # B K G R E
     total: Any = None  # B K G R; None for a mechanism without a denominator
-    frozen: bool = False
-
-    def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> RunningSums:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        if self.kv is None:
-            return self
-        own = (torch.arange(beams.shape[0], device=beams.device) if rows is None else rows)[:, None]
-        return self.replace(self.kv[own, beams], None if self.total is None else self.total[own, beams])
-
-    def freeze(self) -> RunningSums:
-        """Return sums that steps write in place, so that a captured step reads what it wrote."""
-        return RunningSums(self.kv, self.total, True)
-
-    def replace(self, kv: Tensor, total: Tensor | None) -> RunningSums:
-        """Return these sums in place of the present ones; written in place once frozen."""
-        if not self.frozen or self.kv is None or kv.shape != self.kv.shape:
-            return RunningSums(kv, total, self.frozen)
-        self.kv.copy_(kv)
-        if total is not None:
-            self.total.copy_(total)
-        return self
 
 
 def split_chunks(x: Float[Tensor, "*any N D"], size: int) -> Float[Tensor, "*any chunks size D"]:
