@@ -41,6 +41,7 @@ PACKAGES = ("losses", "metrics", "decoding", "serve", "data", "attention")
 TESTS = (
     *("losses", "metrics", "decoding", "serve", "data", "attention", "contracts", "blocks", "models", "tasks"),
     *("modalities", "interpret", "tokens", "positions", "core", "see", "training", "weights", "runtime", "cost"),
+    *("parity", "doctor", "cli", "stories"),
 )
 SKIPPED = ("*_triton.py", "*/__init__.py")  # need a GPU; registries and exports
 BUDGET = 60.0  # seconds of tests, as the map measured them
