@@ -9,6 +9,7 @@ For the encoder with predicted edges (models.sac).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,8 @@ from regard.tasks.text.classification import TextClassification
 
 class ReinforcedClassification(ReinforceMixin, TextClassification):
     """Train a stochastic text classifier; evaluation and prediction are those of `TextClassification`."""
+
+    objective: Callable[..., Tensor]
 
     def loss(
         self, model: nn.Module, batch: TextBatch, step: int = 0, rng: torch.Generator | None = None
