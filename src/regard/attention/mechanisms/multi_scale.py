@@ -75,8 +75,8 @@ class MultiScaleAttention(Mechanism):
         lengths, out = _lengths(mask, b, n, q.device), []
         for w, begin, end in self._groups(heads):
             widest = min(int(w) if w == int(w) else max(1, int(w * n)), n - 1)  # of any text of the batch
-            part = (x[:, begin:end] for x in (q, k, v))
-            out.append(self._within(*part, _reach(w, lengths), lengths, widest))
+            own = slice(begin, end)
+            out.append(self._within(q[:, own], k[:, own], v[:, own], _reach(w, lengths), lengths, widest))
         return torch.cat(out, 1)
 
     def _within(
