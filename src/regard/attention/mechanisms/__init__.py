@@ -8,6 +8,7 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "sinkhorn": ("regard.attention.mechanisms.sinkhorn", "SinkhornAttention"),
     "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
     "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
