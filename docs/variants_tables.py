@@ -138,7 +138,8 @@ def speed(device: str) -> str:
                 "" if name == DENSE else f"{crossover:,}" if crossover else "never, up to here"
             )
             rows.append(row)
-        parts.append(f"#### {mode[0].upper()}{mode[1:]}, {device}\n\n{table(rows)}")
+        if rows:
+            parts.append(f"#### {mode[0].upper()}{mode[1:]}, {device}\n\n{table(rows)}")
     where = record.get("gpu") or record.get("cpu", device)
     loads = [c["measured"].get("load_at_start") for c in record["cases"].values() if "measured" in c]
     load = f"; load of the machine while measuring {min(loads)} to {max(loads)}" if any(loads) else ""
