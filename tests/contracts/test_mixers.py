@@ -14,6 +14,8 @@ from regard.core.layer_state import PassState
 from regard.core.spec import build_part, resolve
 from regard.models import build
 
+from .test_mechanisms import SMALL
+
 SIZES = {"width": 12, "heads": 4, "kv_heads": 2, "head_dim": 5, "length": 16, "causal": True}
 
 
@@ -26,7 +28,8 @@ def every_mixer():
     """Every mixer and every mechanism in multi-head attention, with its traits."""
     for table in (MIXERS, MECHANISMS):
         for name in table:
-            yield resolve(table, name, "attention").traits, partial(build_mixer, name)
+            spec = f"{name}({SMALL[name]})" if name in SMALL else name
+            yield resolve(table, name, "attention").traits, partial(build_mixer, spec)
 
 
 def test_no_name_is_in_both_tables():

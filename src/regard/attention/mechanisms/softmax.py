@@ -78,7 +78,7 @@ def _weights(
     q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, scale: float, rows: Rows = slice(None)
 ) -> Tensor:
     n, (batch, _, m, _) = q.shape[2], k.shape
-    scores = q[:, :, rows] @ _repeat_kv(k, q.shape[1]).mT
+    scores = q[:, :, rows] @ repeat_kv(k, q.shape[1]).mT
     scores = upcast(scores) * scale
     if bias is not None:
         scores = scores + bias.dense(rows)
@@ -91,7 +91,7 @@ def eager(
 ) -> Tensor:
     """The formula written out: the reference implementation of the other backends."""
     w = F.dropout(_weights(q, k, mask, bias, scale), dropout) if dropout else _weights(q, k, mask, bias, scale)
-    return w @ _repeat_kv(v, q.shape[1])
+    return w @ repeat_kv(v, q.shape[1])
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
@@ -111,17 +111,24 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
     """FlexAttention: masks and biases as formulas inside one fused kernel; on a CPU for inference only."""
-    if dropout:
-        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or use backend='sdpa'")
-    if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise Unsupported("FlexAttention has no gradient on the CPU; use backend='sdpa' to train there")
     block_mask = None if mask is None else mask.flex(k.shape[0], q.shape[2], k.shape[2], q.device)
+    return flex_attention(q, k, v, block_mask, bias, scale, dropout, f"{mask and _mask_structure(mask)}")
+
+
+def flex_attention(
+    q: Tensor, k: Tensor, v: Tensor, block_mask: Any, bias: Bias | None, scale: float, dropout: float, formula: str
+) -> Tensor:
+    """Run FlexAttention with a block mask, compiled once for each formula of the mask, or refuse."""
+    if dropout:
+        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or use another backend")
+    if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise Unsupported("FlexAttention has no gradient on the CPU; use another backend to train there")
     score = None
     if bias is not None:
         score = bias.score_mod()
         if score is None:
-            raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use backend='sdpa'")
-    formula = f"{mask and _mask_structure(mask)} {type(bias).__name__} {q.device.type}"
+            raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use another backend")
+    formula = f"{formula} {type(bias).__name__} {q.device.type}"
     run = _compiled_flex(formula) if _can_compile(q.device.type) else _eager_flex
     out: Tensor = run(q, k, v, score_mod=score, block_mask=block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return out
@@ -170,7 +177,7 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
-def _repeat_kv(x: Tensor, heads: int) -> Tensor:
+def repeat_kv(x: Tensor, heads: int) -> Tensor:
     """Repeat keys or values of grouped heads for every query head."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
