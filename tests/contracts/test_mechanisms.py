@@ -22,6 +22,7 @@ SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length
 # Arguments with which 13 tokens are many: more than a chunk, a window or the selected ones.
 SMALL = {
     "window": "window=4, global_tokens=1",
+    "longformer": "window=4",
     "bigbird": "block=1, random_blocks=1",
     "sparse_strided": "stride=3",
     "sparse_fixed": "stride=4, summary=1",

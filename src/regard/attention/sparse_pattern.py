@@ -65,7 +65,7 @@ class SparsePattern:
 class PatternAttention(Mechanism):
     """Softmax attention over the keys of a pattern; self-attention only.
 
-    `backend` is "gather", "flex", or None: flex on a GPU where there is no attention dropout, else gather.
+    `backend` is "gather", "flex", or None: flex on a GPU where there is no attention dropout and no bias, else gather.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PatternAttention(Mechanism):
     ) -> Tensor:
         pattern, scale = self.layer_pattern(layer_state), self._scale(q)
         dropout = self.dropout if self.training else 0.0
-        if self.backend == "flex" or (self.backend is None and q.is_cuda and not dropout):
+        if self.backend == "flex" or (self.backend is None and not dropout and bias is None and _suits_flex(q, v)):
             return attend_by_flex(pattern, q, k, v, mask, bias, scale, dropout)
         return attend_by_groups(pattern, q, k, v, mask, bias, scale, dropout)
 
@@ -331,6 +331,11 @@ def attend_by_flex(
     return flex_attention(q, k, v, block_mask, bias, scale, dropout, formula)
 
 
+def _suits_flex(q: Tensor, v: Tensor) -> bool:
+    """Whether FlexAttention has a kernel: on a GPU, for heads of 16 or more and at most 32 bits."""
+    return q.is_cuda and min(q.shape[-1], v.shape[-1]) >= 16 and q.dtype != torch.float64
+
+
 def _flex_blocks(layout: _Layout, n: int) -> tuple[Int[Tensor, "B H Q"], Int[Tensor, "B H Q K"]]:
     """Return how many blocks of keys each block of queries needs, and which, the needed ones first."""
     blocks, batch = -(-n // FLEX_BLOCK), max(len(allowed) for allowed in layout.allowed)
@@ -342,7 +347,7 @@ def _flex_blocks(layout: _Layout, n: int) -> tuple[Int[Tensor, "B H Q"], Int[Ten
         at_n = group.queries[:, None, :, :, None].clamp(min=0) // FLEX_BLOCK
         at_m = group.keys[..., None, :].clamp(min=0) // FLEX_BLOCK  # a slot without a token names block 0
         needed[torch.broadcast_tensors(b, h, at_n, at_m)] = True
-    order = needed.int().argsort(-1, descending=True, stable=True).int()
+    order = needed.int().argsort(dim=-1, descending=True, stable=True).int()
     return needed.sum(-1).int(), order
 
 

@@ -17,6 +17,7 @@ from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
+    "longformer": ("regard.attention.mixers.longformer", "LongformerAttention"),
 }
 
 
