@@ -216,7 +216,7 @@ def test_refusal_of_the_server_is_shown_as_its_sentence(page):
     before = page.look()
     page.run("document.querySelector('#text').value = 'word '.repeat(5000); document.querySelector('#read').click()")
     sentence = page.until(lambda: page.one("#input .refused").text, "a sentence")
-    assert "25,000 characters are more than" in sentence
+    assert "25,000 characters together" in sentence
     assert page.look() == before
     page.complaints()  # a browser writes a line for every 4xx
 

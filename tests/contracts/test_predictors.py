@@ -33,6 +33,7 @@ from regard.tasks.text.extractive_qa import QuestionAnswerer
 from regard.tasks.text.language_modeling import TextGenerator
 from regard.tasks.text.masked_lm import FillMask
 from regard.tasks.text.pronunciation import Pronouncer
+from regard.tasks.text.symbol_prediction import SymbolPredictor
 from regard.tasks.text.tagging import Tagger
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
@@ -118,6 +119,9 @@ MAKE = {
     "arithmetic": lambda: Calculator(
         NeuralGPU(NeuralGPUConfig(vocab=7, width=4, rows=1, decoder="image", length_offset=2.0))
     ),
+    "symbol_prediction": lambda: SymbolPredictor(
+        perturb(build("bert", vocab=19, layers=1, length=32, head="tags(19)", **SMALL)), 24
+    ),
     "image_classification": lambda: regard.load("fashion"),
 }
 
@@ -141,6 +145,7 @@ ITEMS = {
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "arithmetic": [("1011+110",), ("1+1",)],
+    "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
 }
 OPTIONS = {  # outputs that depend on nothing but their item

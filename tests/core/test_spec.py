@@ -12,8 +12,8 @@ import regard
 from regard.attention.aligners import ALIGNERS
 from regard.attention.mechanisms import MECHANISMS
 from regard.blocks import FEEDFORWARDS, NORMS, RNN_ENCODERS, STEMS
-from regard.core.errors import RegardError
-from regard.core.spec import build_part, resolve
+from regard.core.errors import BadInput, RegardError
+from regard.core.spec import build_part, check_untrusted, is_learned, resolve
 from regard.data.augment import AUGMENTATIONS, MIX_METHODS
 from regard.losses.reinforce_baselines import BASELINES
 from regard.models.bytenet import CONVOLUTIONS
@@ -45,7 +45,6 @@ CONTEXT = {  # arguments that the caller of these parts passes
     "channels": 3,
     "patch": 4,
     "depth": 4,
-    "kernel": 3,
     "dilation": 1,
     "samples": 4,
     "steps": 5,
@@ -72,7 +71,8 @@ def test_any_value_builds_a_part_or_raises_a_regard_error(kind, name, key):
 
 def can_build(kind, spec):
     try:
-        build_part(TABLES[kind], spec, kind, **CONTEXT)
+        # of a convolution it is a size, of linearised attention a name
+        build_part(TABLES[kind], spec, kind, **CONTEXT, **({} if kind == "attention" else {"kernel": 3}))
     except RegardError:
         return False
     return True
@@ -139,6 +139,23 @@ def test_a_spec_may_set_sizes_of_its_own():
     assert regard.build("rnnsearch", size="tiny", vocab=20, encoder="gru(hidden=7)").encoder.hidden == 7
     regard.build("rnnsearch", size="tiny", vocab=20, aligner="additive(width=7)")
     regard.build("gpt", size="tiny", vocab=20, feedforward="swiglu(hidden=7)", positions="learned(length=9)")
+
+
+def test_numbers_of_a_strangers_spec_are_limited_also_in_an_inner_part():
+    for good in ("softmax", "learned(length=512)", "rotary(base=1e6)", "x(a=None, b='name', c=True, d=-512)", "f(3)"):
+        check_untrusted(good)
+    inner = "a(b='c(d=513)')"
+    for bad in ("learned(length=513)", "f(-513)", "rotary(base=1.1e6)", "f(x=1e400)", "f((1, 2))", "f([1])", inner):
+        with pytest.raises(BadInput, match="up to 512"):
+            check_untrusted(bad)
+    with pytest.raises(BadInput, match="up to 512"):
+        check_untrusted(f"f('{'x' * 101}')")
+
+
+def test_whether_a_part_is_learned_is_known_without_its_memory():
+    assert is_learned(POSITIONS, "learned(length=1000000000000)", "positions", width=64)  # 256 TB
+    assert not is_learned(POSITIONS, "sinusoidal", "positions", width=64)
+    assert not is_learned(MECHANISMS, "softmax(scale=0.5)", "attention", dropout=0.0)
 
 
 QUIET = """

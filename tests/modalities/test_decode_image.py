@@ -147,6 +147,38 @@ def test_cmyk_is_rgb():
     assert image.getpixel((2, 2)) == (255, 0, 0)
 
 
+def test_data_behind_the_rows_of_a_png_are_not_unpacked(monkeypatch):
+    """A black image of 8 x 8, so that its last row is looked at, and 64 MiB of zeros behind it."""
+    unpacked, make = [], zlib.decompressobj
+
+    class Counted:
+        def __init__(self):
+            self.inner = make()
+
+        def decompress(self, *given):
+            found = self.inner.decompress(*given)
+            unpacked.append(len(found))
+            return found
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    content = png(8, 8, bytes(2**26))
+    monkeypatch.setattr(image.zlib, "decompressobj", Counted)
+    assert decode_image(content).getextrema() == ((0, 0),) * 3
+    assert sum(unpacked) == 8 * (1 + 8 * 3)
+
+
+@pytest.mark.parametrize("rows", [7, 8])
+def test_a_black_png_is_whole_with_its_last_row_only(rows):
+    data = bytes(rows * (1 + 2**18 * 3))  # more than is unpacked at a time
+    if rows == 8:
+        assert decode_image(png(2**18, 8, data)).size == (2**18, 8)
+    else:
+        with pytest.raises(BadInput, match="the file ends too early"):
+            decode_image(png(2**18, 8, data))
+
+
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_sixteen_bits_are_scaled_and_not_cut_off(kind):
     ramp = np.linspace(0, 65535, 48).astype(np.uint16).reshape(6, 8)

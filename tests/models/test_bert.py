@@ -224,3 +224,14 @@ def test_unknown_heads_raise():
         small(head="span(1, 2, 3)")
     with pytest.raises(Unsupported, match="predicts no tokens"):
         small(head="span")(torch.tensor([[3, 4]]), at=torch.tensor([[1]]))
+
+
+def test_a_mean_pooled_class_head_ignores_padding_and_has_no_pooler():
+    torch.manual_seed(0)
+    model = build("bert", vocab=20, width=16, heads=2, layers=1, length=12, head="classes(3, pool='mean')").eval()
+    assert model.pool is None
+    tokens = torch.randint(20, (1, 7))
+    padded = torch.cat([tokens, torch.randint(20, (1, 5))], 1)
+    torch.testing.assert_close(model(padded, None, torch.tensor([7])), model(tokens))
+    hidden = model.hidden(tokens)
+    torch.testing.assert_close(model(tokens), model.head.out(hidden.mean(1)))

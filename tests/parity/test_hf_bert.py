@@ -177,7 +177,7 @@ def test_config_round_trip(head):
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
         ({"hidden_act": "mish"}, "'mish'"),
-        ({"classifier_dropout": 0.3}, "classifier_dropout"),
+        ({"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False}, "tie_word_embeddings"),
         ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice"),
     ],
 )

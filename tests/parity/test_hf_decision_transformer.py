@@ -136,7 +136,6 @@ def test_import_then_export_is_the_same_function_and_then_exact(tmp_path):
         ({"model_type": "gpt2"}, "'gpt2'"),
         ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
         ({"activation_function": "mish"}, "'mish'"),
-        ({"embd_pdrop": 0.3}, "embd_pdrop"),
     ],
 )
 def test_unsupported_checkpoints_raise(change, said):

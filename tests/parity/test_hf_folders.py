@@ -146,6 +146,20 @@ def test_an_architecture_that_is_not_supported_is_named_with_those_that_are(toke
         regard.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"problem_type": "multi_label_classification"}, {"problem_type": "regression"}, {"num_labels": 1}],
+    ids=str,
+)
+def test_classifiers_that_do_not_choose_one_label_are_refused(change, tokenizer, tmp_path):
+    peer = saved("BertForSequenceClassification", tokenizer, tmp_path)
+    for name, value in change.items():
+        setattr(peer.config, name, value)
+    type(peer)(peer.config).save_pretrained(tmp_path)
+    with pytest.raises(Unsupported, match=r"problem_type|one label"):
+        regard.load(tmp_path)
+
+
 def test_without_a_tokenizer_the_bare_model_is_returned_with_a_warning(tokenizer, tmp_path, caplog):
     saved("MarianMTModel", tokenizer, tmp_path)
     (tmp_path / "tokenizer.json").unlink()

@@ -147,7 +147,6 @@ def test_search_finds_what_generate_finds(beams):
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx in config.json must be False"),
         ({"layer_norm_epsilon": 1e-6}, "layer_norm_epsilon"),
         ({"activation_function": "mish"}, "'mish'"),
-        ({"embd_pdrop": 0.3}, "embd_pdrop"),
     ],
 )
 def test_unsupported_checkpoints_raise(change, said):

@@ -234,8 +234,8 @@ def test_the_unused_table_of_published_files_is_ignored(tmp_path):
     ("change", "said"),
     [
         ({"model_type": "mt5"}, "'mt5'"),
-        ({"feed_forward_proj": "mish"}, "'mish'"),
-        ({"is_decoder": True}, "is_decoder in config.json must be False"),
+        ({"feed_forward_proj": "mish", "dense_act_fn": "mish"}, "'mish'"),
+        ({"is_encoder_decoder": False}, "is_encoder_decoder in config.json must be True"),
     ],
 )
 def test_unsupported_checkpoints_raise(change, said):
@@ -243,7 +243,7 @@ def test_unsupported_checkpoints_raise(change, said):
         t5.import_config(peer().config.to_dict() | change)
 
 
-@pytest.mark.parametrize("settings", [{"norm_kind": "layer"}, {"feedforward": "geglu"}], ids=str)
+@pytest.mark.parametrize("settings", [{"norm_kind": "layer"}, {"feedforward": "moe"}], ids=str)
 def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"T5 needs {name}"):

@@ -169,7 +169,7 @@ def test_a_bare_body_is_loaded_as_a_model(tmp_path):
     [
         ({"model_type": "dinov2"}, "'dinov2'"),
         ({"hidden_act": "quick_gelu"}, "'quick_gelu'"),
-        ({"pooler_act": "relu"}, "pooler_act"),
+        ({"architectures": ["ViTModel"], "pooler_act": "relu"}, "pooler_act"),
         ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling"),
     ],
 )

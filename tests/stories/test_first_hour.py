@@ -8,6 +8,7 @@ import time
 from functools import partial
 
 import regard
+from tests.deadline import read_all
 from tests.stories.command import arguments, environment, run
 
 
@@ -100,7 +101,7 @@ def test_stopping_early(translator_folder, tmp_path):
         while not [f for f in tmp_path.glob(".*.part") if f.stat().st_size] and time.monotonic() - waited < 60:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read().decode()
+        said = read_all(process, process.stderr, 60).decode()
         assert process.wait(60) == 130
     assert said.splitlines() == [f"regard: what was finished is in {tmp_path / 'out.txt'}.part", "regard: interrupted"]
     assert [file.name for file in tmp_path.iterdir()] == ["out.txt.part"]

@@ -14,10 +14,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard.attention.mechanisms.routing import RoutingAttention
 from regard.core.errors import BadInput
 from regard.training import train
 from regard.training.checkpoint.checkpoints import read_weights
-from regard.training.checkpoint.manifest import find_damage
+from regard.training.checkpoint.manifest import MANIFEST, find_damage, read_manifest, seal_manifest
 from regard.training.loop import TrainingRun
 from regard.training.recipe import override_recipe
 
@@ -144,6 +145,17 @@ def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch,
     assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
 
 
+def test_centroids_move_after_updates_and_are_resumed_to_the_bit(recipe, tmp_path, monkeypatch):
+    whole = override_recipe(recipe, [*BASE, "model.attention=routing(clusters=2, window=4)"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    weights = read_weights(tmp_path / "straight" / "checkpoints" / "final.safetensors")
+    moved = [x for key, x in weights.items() if key.endswith("centroids")]
+    heads, clusters, head_dim = moved[0].shape
+    assert not any(torch.equal(x, RoutingAttention(heads, head_dim, clusters).centroids) for x in moved)
+
+
 @pytest.fixture(scope="module")
 def straight(recipe, tmp_path_factory):
     """Ten updates without interruption."""
@@ -227,10 +239,46 @@ def test_a_checkpoint_of_another_model_is_one_line_and_nothing_is_lost(recipe, s
     train(other, tmp_path / "other")
     shutil.rmtree(stopped / "checkpoints" / "stop-00000007")
     shutil.copytree(tmp_path / "other" / "checkpoints" / "stop-00000007", stopped / "checkpoints" / "stop-00000007")
-    with pytest.raises(BadInput, match=r"stop-00000007 is of another model: .* 24.* 16") as error:
+    with pytest.raises(
+        BadInput, match=r"recipe.json was edited after stop-00000007: model.width was 24, is 16"
+    ) as error:
         train(override_recipe(recipe, BASE), stopped, resume=True)
     assert "\n" not in str(error.value)
     assert (stopped / "checkpoints" / "step-00000004").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"), [("model", "dropout", 0.1), ("task", "beam_size", 3), ("data", "batch_tokens", 64)]
+)
+def test_an_edited_recipe_is_named_and_nothing_is_trained(stopped, group, name, value):
+    file = stopped / "recipe.json"
+    values = json.loads(file.read_text())
+    was = values[group][name]
+    values[group][name] = value
+    file.write_text(json.dumps(values))
+    before = {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()}
+    message = rf"recipe.json was edited after stop-00000007: {group}.{name} was {was!r}, is {value!r}; undo the change"
+    with pytest.raises(BadInput, match=message):
+        train(None, stopped, resume=True)
+    assert {file: file.read_bytes() for file in stopped.rglob("*") if file.is_file()} == before
+
+
+def test_an_edited_training_setting_is_named_and_used_as_one_from_the_command_line(stopped, capfd):
+    file = stopped / "recipe.json"
+    values = json.loads(file.read_text())
+    values["train"]["steps"] = 9
+    file.write_text(json.dumps(values))
+    assert train(None, stopped, resume=True)["stop_reason"] == "steps"
+    assert "recipe.json was changed after stop-00000007: train.steps was 10, is 9" in capfd.readouterr().err
+    assert (stopped / "checkpoints" / "stop-00000009").is_dir()
+
+
+def test_a_checkpoint_of_an_older_version_has_no_recipe_and_is_resumed(recipe, stopped):
+    for folder in (stopped / "checkpoints").glob("st?p-*"):
+        manifest = read_manifest(folder)
+        del manifest["recipe"]
+        (folder / MANIFEST).write_bytes(seal_manifest(manifest))
+    assert train(override_recipe(recipe, BASE), stopped, resume=True)["stop_reason"] == "steps"
 
 
 def test_checkpoints_that_cannot_be_written_are_one_line(recipe, tmp_path):

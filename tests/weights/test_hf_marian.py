@@ -156,7 +156,6 @@ def test_a_config_with_other_layers_raises_with_both_lists(tmp_path):
         ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings"),
         ({"normalize_before": True}, "normalize_before"),
         ({"decoder_ffn_dim": 99}, "ffn_dim"),
-        ({"decoder_vocab_size": 7}, "vocabulary must be shared"),
         ({"activation_function": "tanh"}, "tanh"),
         ({"eos_token_id": [0, 1]}, "'eos'"),
         ({"pad_token_id": None}, "'pad'"),

@@ -40,7 +40,8 @@ class MultiHeadAttention(nn.Module):
         kv_heads: number of key/value heads; must divide `heads`. Default: `heads`.
         head_dim: size D of a head. Default: width // heads.
         mechanism: name or spec of the attention mechanism, e.g. "linear(chunk=32)", or a module of one's own.
-        projection, join: how q, k, v are made and how heads are combined; "linear" is "cross" with `cross`.
+        projection: how q, k, v are made; None: "cross" with `cross`, else what the mechanism asks for.
+        join: how heads are combined.
         bias: whether the projections have biases; `out_bias` overrides it for the output projection.
         dropout, scale: of the attention weights and of the scores (None: 1/√D), where the mechanism has them.
         cross: attend to a context instead of to x itself.
@@ -59,7 +60,7 @@ class MultiHeadAttention(nn.Module):
         kv_heads: int | None = None,
         head_dim: int | None = None,
         mechanism: Any = "softmax",
-        projection: str = "linear",
+        projection: str | None = None,
         join: str = "concat",
         bias: bool = True,
         out_bias: bool | None = None,
@@ -89,9 +90,9 @@ class MultiHeadAttention(nn.Module):
             "prefix": prefix,
         }
         self.kind = "cross" if cross else "self"
-        projection = "cross" if cross and projection == "linear" else projection
-        self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)
         self.attend = build_part(MECHANISMS, mechanism, "attention", **sizes, dropout=dropout, scale=scale)
+        projection = projection or ("cross" if cross else getattr(self.attend, "default_projection", "linear"))
+        self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)
         self.join = build_part(JOINS, join, "join", **sizes, bias=bias if out_bias is None else out_bias)
 
     def forward(

@@ -1,25 +1,33 @@
 """Projections: tokens to the queries, keys and values of all heads. The table of contents is `PROJECTIONS`.
 
-    linear    q, k, v = x W            one matrix, rows ordered by key head: queries of the group, its key, its value
-    cross     q = x W_q;  k, v = c W_kv
+    linear       q, k, v = x W            one matrix, rows ordered by key head: queries of the group, its key, its value
+    cross        q = x W_q;  k, v = c W_kv
+    shared_qk    q = k = x W_qk;  v = x W_v
+    value        v = x W_v;  q = k = 0    for mechanisms that read only values
+    collaborative    q_h = x W_q diag(m_h);  k = x W_k, shared by all heads;  v = x W_v    (collaborative.py)
 
 One `qkv` matrix is one product, and a contiguous slice of its rows is whole heads (tensor parallelism). `qk_positions`
 are position vectors added to the inputs of q and k, but not of v, in every layer (DETR). Queries and keys may be
 normalised head by head (QK-norm), so that scores stay bounded however long the training.
 
-Carion et al. 2020 (DETR), arXiv:2005.12872; Dehghani et al. 2023 (QK-norm), arXiv:2302.05442
+Carion et al. 2020 (DETR), arXiv:2005.12872; Dehghani et al. 2023 (QK-norm), arXiv:2302.05442; Kitaev et al. 2020
+(shared_qk, of the Reformer), arXiv:2001.04451
 """
 
 from __future__ import annotations
 
 from torch import nn
 
+from regard.core.errors import RegardError
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import Registry
 
 PROJECTIONS: Registry = {
     "linear": ("regard.attention.projections", "QKVProjection"),
     "cross": ("regard.attention.projections", "CrossProjection"),
+    "shared_qk": ("regard.attention.projections", "SharedQKProjection"),
+    "value": ("regard.attention.projections", "ValueProjection"),
+    "collaborative": ("regard.attention.collaborative", "CollaborativeProjection"),
 }
 
 KeyValue = tuple[Tensor, Tensor]  # k B G M D and v B G M E
@@ -90,3 +98,61 @@ class CrossProjection(nn.Module):
     def _split(self, kv: Tensor) -> KeyValue:
         k, v = kv.unflatten(-1, (-1, 2, self.head_dim)).unbind(3)
         return k, v
+
+
+class SharedQKProjection(nn.Module):
+    """Project x to vectors that are queries and keys, and to v; one matrix, each head's query before its value."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        norms: tuple[nn.Module, nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        if kv_heads not in (None, heads):
+            raise RegardError(f"queries that are keys have as many heads: kv_heads must be {heads}, got {kv_heads}")
+        if norms is not None:
+            raise RegardError("queries that are keys take no norms of q and k; use another projection")
+        self.head_dim = head_dim or width // heads
+        self.qk_v = nn.Linear(width, 2 * heads * self.head_dim, bias=bias)
+
+    def forward(
+        self, x: Float[Tensor, "B N C"], qk_positions: Float[Tensor, "#B N C"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q B H N D, the same as k, and v B H N D."""
+        qk, v = self._split(self.qk_v(x))
+        if qk_positions is not None:
+            qk, _ = self._split(self.qk_v(x + qk_positions.to(x.dtype)))
+        return qk, qk, v
+
+    def _split(self, qk_v: Tensor) -> tuple[Tensor, Tensor]:
+        qk, v = qk_v.unflatten(-1, (-1, 2, self.head_dim)).transpose(1, 2).unbind(3)
+        return qk, v
+
+
+class ValueProjection(nn.Module):
+    """Project x to v only; q and k are zeros, which take no memory."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads or heads, head_dim or width // heads
+        self.v = nn.Linear(width, self.kv_heads * self.head_dim, bias=bias)
+
+    def forward(
+        self, x: Float[Tensor, "B N C"], qk_positions: Float[Tensor, "#B N C"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q B H N D, k B G N D and v B G N D."""
+        v: Tensor = self.v(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        zero = v.new_zeros(())
+        return zero.expand(v.shape[0], self.heads, *v.shape[2:]), zero.expand(v.shape), v

@@ -24,8 +24,9 @@ import torch.nn.functional as F
 
 from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import And, CausalMask, DocumentMask, Mask
-from regard.attention.masked_softmax import masked_softmax, upcast
-from regard.attention.mechanisms.softmax import flex_attention, repeat_kv
+from regard.attention.masked_softmax import masked_softmax
+from regard.attention.mechanisms.dense import dense_mask, repeat_kv, scaled_products, token_positions
+from regard.attention.mechanisms.softmax import flex_attention
 from regard.attention.protocol import Mechanism
 from regard.core.errors import RegardError, Unsupported
 from regard.core.layer_state import LayerState
@@ -91,6 +92,14 @@ class PatternAttention(Mechanism):
         bias: Bias | None,
         layer_state: LayerState | None = None,
     ) -> Tensor:
+        if mask is not None and mask.token_positions is not None:  # a step of decoding
+            return self.weights(q, k, mask, bias, layer_state=layer_state).to(v.dtype) @ repeat_kv(v, q.shape[1])
+        return self.mix_sparsely(q, k, v, mask, bias, layer_state)
+
+    def mix_sparsely(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, layer_state: LayerState | None
+    ) -> Tensor:
+        """Return the mixed values of a whole sequence."""
         pattern, scale = self.layer_pattern(layer_state), self._scale(q)
         dropout = self.dropout if self.training else 0.0
         if self.backend == "flex" or (self.backend is None and not dropout and bias is None and _suits_flex(q, v)):
@@ -108,14 +117,15 @@ class PatternAttention(Mechanism):
         queries: Rows = slice(None),
     ) -> Float[Tensor, "B H rows M"]:
         self.check(q, k, mask, bias)
-        (batch, heads, n, _), m = q.shape, k.shape[2]
-        h, at_n, at_m = (torch.arange(size, device=q.device) for size in (heads, n, m))
+        at_n, at_m = token_positions(q, k, mask, queries)
+        h = torch.arange(q.shape[1], device=q.device)[:, None, None]
         allowed = self.layer_pattern(layer_state).allow(
-            h[:, None, None], at_n[queries, None], at_m, _lengths(mask, n, 4), _is_causal(mask)
+            h, at_n[:, None, :, None], at_m[:, None, None], true_lengths(mask, k.shape[2], 4), is_causal(mask)
         )
-        if mask is not None:
-            allowed = allowed & mask.dense(batch, n, m, q.device, queries)
-        return self._dense_weights(q[:, :, queries], k, allowed, None if bias is None else bias.dense(queries))
+        seen = dense_mask(q, k, mask, queries)
+        scores = scaled_products(q[:, :, queries], k, self.scale)
+        scores = scores if bias is None else scores + bias.dense(queries)
+        return masked_softmax(scores, allowed if seen is None else allowed & seen).to(q.dtype)
 
     def step(
         self,
@@ -129,16 +139,8 @@ class PatternAttention(Mechanism):
         *,
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B H K E"], Any]:
-        self.check(q, k, mask, bias)
-        state = state.allocate(k, v)
-        k, v = state.append(k, v, beam_table)
-        times, slots = beam_table.positions()
-        h, at_n, at_m = torch.arange(q.shape[1], device=q.device), times[:, None, :, None], slots[:, None, None]
-        allowed = self.layer_pattern(layer_state).allow(h[:, None, None], at_n, at_m, 0, True) & (at_m <= at_n)
-        if mask is not None:
-            allowed = allowed & mask.dense(q.shape[0], q.shape[2], k.shape[2], q.device)
-        weights = self._dense_weights(q, k, allowed, None if bias is None else bias.dense())
-        return weights @ repeat_kv(v, q.shape[1]), state
+        mask = beam_table.positioned_mask()
+        return super().step(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
         super().check(q, k, mask, bias)
@@ -147,10 +149,6 @@ class PatternAttention(Mechanism):
                 f"{type(self).__name__} counts places from the start of a text and takes no concatenated texts; "
                 "pad them to one length instead"
             )
-
-    def _dense_weights(self, q: Tensor, k: Tensor, allowed: Tensor, bias: Tensor | None) -> Tensor:
-        scores = upcast(q @ repeat_kv(k, q.shape[1]).mT) * self._scale(q)
-        return masked_softmax(scores if bias is None else scores + bias, allowed).to(q.dtype)
 
     def _scale(self, q: Tensor) -> float:
         return float(q.shape[-1] ** -0.5) if self.scale is None else self.scale
@@ -258,8 +256,8 @@ def _gather_tokens(x: Float[Tensor, "B heads N D"], index: Int[Tensor, "#B #H G 
 
 def _layout(pattern: SparsePattern, q: Tensor, mask: Mask | None) -> tuple[_Layout, Mask | None]:
     """Return the layout, in which causality is contained, and the rest of the mask."""
-    n, heads, causal = q.shape[2], q.shape[1], _is_causal(mask)
-    lengths = _lengths(mask, n, 4) if pattern.looks_at_lengths and not causal else n
+    n, heads, causal = q.shape[2], q.shape[1], is_causal(mask)
+    lengths = true_lengths(mask, n, 4) if pattern.looks_at_lengths and not causal else n
     make = _make_layout if isinstance(lengths, Tensor) or torch.compiler.is_compiling() else _shared_layout
     return make(pattern, n, lengths, causal, heads, q.device), _without_causal(mask)
 
@@ -314,8 +312,8 @@ def attend_by_flex(
     """Attend with the formula inside one fused kernel, which visits only the blocks that the groups name."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    (batch, _, n, _), causal, rest = q.shape, _is_causal(mask), _without_causal(mask)
-    lengths = _lengths(mask, n, 1) if pattern.looks_at_lengths and not causal else n
+    (batch, _, n, _), causal, rest = q.shape, is_causal(mask), _without_causal(mask)
+    lengths = true_lengths(mask, n, 1) if pattern.looks_at_lengths and not causal else n
 
     def allow(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         found = pattern.allow(h, i, j, lengths[b] if isinstance(lengths, Tensor) else lengths, causal)
@@ -354,8 +352,9 @@ def _flex_blocks(layout: _Layout, n: int) -> tuple[Int[Tensor, "B H Q"], Int[Ten
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-def _is_causal(mask: Mask | None) -> bool:
-    return mask is not None and "causal" in mask.kinds
+def is_causal(mask: Mask | None) -> bool:
+    """Whether a query sees no later key: by a causal mask, or in a step of decoding."""
+    return mask is not None and ("causal" in mask.kinds or mask.token_positions is not None)
 
 
 def _without_causal(mask: Mask | None) -> Mask | None:
@@ -367,7 +366,7 @@ def _without_causal(mask: Mask | None) -> Mask | None:
     return And(*rest) if rest else None
 
 
-def _lengths(mask: Mask | None, n: int, dimensions: int) -> Tensor | int:
+def true_lengths(mask: Mask | None, n: int, dimensions: int) -> Tensor | int:
     """Return the true lengths, to be broadcast in so many dimensions; n if nothing is padded."""
     if mask is None or mask.padding is None:
         return n

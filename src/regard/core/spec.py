@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from regard.core.config import coerce
-from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
 from regard.core.validation import argument_ranges, check_range
 
@@ -27,6 +27,7 @@ CONTEXT_ARGUMENTS = {  # by what stands around a part
     *("patch", "depth", "stride", "normalized_shape", "grid"),
 }
 CONTEXT_EXCEPTIONS = {("aligner", "width")}  # of the small network that scores
+MAX_INTEGER, MAX_FLOAT, MAX_NAME = 512, 1e6, 100  # of a stranger's spec: a size, a number, and characters of a string
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -105,6 +106,14 @@ def build_part(table: Registry, spec: Any, kind: str, **context: Any) -> Any:
     return cls(**chosen)
 
 
+def is_learned(table: Registry, spec: Any, kind: str, **context: Any) -> bool:
+    """Return whether a part has parameters; it is built without memory for them, however large they are."""
+    import torch
+
+    with torch.device("meta"):
+        return next(build_part(table, spec, kind, **context).parameters(), None) is not None
+
+
 def _coerce_arguments(cls: type, written: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     """Convert arguments to the annotated types and check their ranges; parts of other packages check themselves."""
     if not written or cls.__module__.split(".")[0] not in ("regard", "torch"):
@@ -115,6 +124,23 @@ def _coerce_arguments(cls: type, written: dict[str, Any], kind: str, name: str) 
     for key, value in found.items():
         check_range(value, ranges.get(key), f"{key} of {kind} '{name}'")
     return found
+
+
+def check_untrusted(spec: str) -> None:
+    """Refuse a spec of a stranger with large numbers, before anything is built: a size of a million is gigabytes.
+
+    A string may be the spec of an inner part, ``per_layer(base='learned(length=9)')``; it is checked likewise.
+    """
+    parsed = Spec.parse(spec)
+    for value in (*parsed.args, *parsed.kwargs.values()):
+        if isinstance(value, str) and len(value) <= MAX_NAME:
+            if "(" in value:
+                check_untrusted(value)
+            continue
+        limit = MAX_FLOAT if isinstance(value, float) else MAX_INTEGER
+        if value is not None and not (isinstance(value, (int, float)) and abs(value) <= limit):  # NaN is not either
+            wanted = f"whole numbers up to {MAX_INTEGER}, others up to {MAX_FLOAT:.0e}, and names"
+            raise BadInput(f"{parsed.name} takes {wanted} here, got {value!r:.40}")
 
 
 def layer_spec(spec: Any, layer: int) -> Any:

@@ -5,7 +5,7 @@ images/      image datasets in memory (CIFAR-10, a folder), image shards
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
 episodes/    recorded episodes of a pendulum
-synthetic/   sums of long numbers
+synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying
 augment/     image augmentations, batched on the device
 shards/      packing of text and images into shards, the index, token shards
 batching     batches of similar length, resumable streams, prefetching
@@ -38,6 +38,9 @@ DATA: Registry = {
     "spoken_digits": ("regard.data.audio.fsdd", "SpokenDigits"),
     "an4": ("regard.data.audio.an4", "AN4"),
     "arithmetic": ("regard.data.synthetic.arithmetic", "Arithmetic"),
+    "listops": ("regard.data.synthetic.listops", "ListOps"),
+    "recall": ("regard.data.synthetic.symbols", "AssociativeRecall"),
+    "copying": ("regard.data.synthetic.symbols", "Copying"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
 }
 

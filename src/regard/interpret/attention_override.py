@@ -24,7 +24,7 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
-from regard.core.spec import build_part
+from regard.core.spec import build_part, is_learned
 
 
 class InterventionLike(Protocol):
@@ -246,11 +246,12 @@ class MechanismOverride:
     def _other(self, spec: str) -> Mechanism:
         """Build another mechanism, as the model would."""
         like = next(iter(self.mixer.parameters()), None) if self.mixer is not None else None
-        made = build_part(MECHANISMS, spec, "attention", dropout=0.0, scale=getattr(self.module, "scale", None))
-        if next(made.parameters(), None) is not None:
+        settings = {"dropout": 0.0, "scale": getattr(self.module, "scale", None)}
+        if is_learned(MECHANISMS, spec, "attention", **settings):
             raise Unsupported(
                 f"'{spec}' has parameters of its own, which this model never learned; it cannot be put in"
             )
+        made = build_part(MECHANISMS, spec, "attention", **settings)
         other: Mechanism = made.eval() if like is None else made.to(like.device).eval()
         return other
 

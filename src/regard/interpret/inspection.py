@@ -39,6 +39,7 @@ from regard.core import html
 from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.core.spec import Registry, resolve
 from regard.core.trace import Trace
+from regard.modalities.audio import Audio
 from regard.runtime.inference import is_inference_only
 from regard.see.map_views import find_sinks, max_pool_columns, nearest_columns, remove_sinks, to_numpy, to_uint8
 
@@ -195,7 +196,7 @@ class Inspection:
             "id": self.id,
             "model": self.model,
             "task": self.task,
-            "inputs": {k: {"bytes": len(v)} if isinstance(v, bytes) else v for k, v in self.inputs.items()},
+            "inputs": {k: {"bytes": _num_bytes(v)} if _is_file(v) else v for k, v in self.inputs.items()},
             "interventions": self.interventions,
             "axes": {name: side.about() for name, side in self.axes.items()},
             "input_axis": self.input_axis,
@@ -213,7 +214,7 @@ class Inspection:
     @property
     def bytes(self) -> int:
         """Size of what is stored."""
-        own = sum(len(value) for value in self.inputs.values() if isinstance(value, (bytes, str)))
+        own = sum(map(_num_bytes, self.inputs.values()))
         return self.store.bytes + len(self.picture or b"") + own
 
     def shape(self, name: str) -> tuple[int, int]:
@@ -421,7 +422,21 @@ def inspection_class(predictor: type[Any]) -> type[Inspection]:
 
 
 def _input_kind(name: str, kind: type | tuple[type, ...]) -> str:
-    return "text" if kind is not bytes else name
+    return name if kind is bytes or (isinstance(kind, tuple) and bytes in kind) else "text"
+
+
+def _is_file(value: Any) -> bool:
+    """Return whether an input is a file or what was decoded from one, which JSON cannot hold."""
+    return not isinstance(value, (str, int, float, list, dict, type(None)))
+
+
+def _num_bytes(value: Any) -> int:
+    """Return how much memory an input takes: a text or file its length, a decoded image or recording its samples."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, Audio):
+        return value.samples.nbytes
+    return value.width * value.height * len(value.getbands()) if hasattr(value, "getbands") else 0
 
 
 def _option_schema(kind: type | tuple[type, ...]) -> dict[str, Any]:

@@ -27,17 +27,21 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import Registry, Spec, build_part
+from regard.core.spec import Registry, Spec, build_part, check_untrusted
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.worked_example import THINKING_MACHINES
 from regard.positions import POSITIONS
 
 MAX_TOKENS = 64  # tokens
 WIDTH = 64  # of drawn vectors
-MAX_SETTING = 512, 1e6  # largest value of an integer option (a size), and of a float
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
+    "reformer": "reformer(chunk=4)",
+    "clustered": "clustered(clusters=3)",
+    "improved_clustered": "improved_clustered(clusters=3, top_k=2)",
+    "routing": "routing(clusters=2, window=4)",
+    "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
     "location": "location(radius=2)",
@@ -97,7 +101,9 @@ def self_attention(
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
     allowed = parse_mask(mask, n)
     with _trial(seed, mechanism, positions):
-        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None)
+        sizes = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads, "length": MAX_TOKENS}
+        causal = allowed is not None and "causal" in allowed.kinds
+        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None, causal=causal, **sizes)
         place, where = _make_positions(positions, n, width, heads)
         values = x
         if place.kind == "added":
@@ -188,12 +194,8 @@ def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, 
 
 
 def _make_part(table: Registry, spec: str, kind: str, **sizes: Any) -> Any:
-    """Build a part in float64; its options come over the network, so they must be names or moderate numbers."""
-    parsed = Spec.parse(spec)
-    for value in (*parsed.args, *parsed.kwargs.values()):
-        small = isinstance(value, (int, float)) and abs(value) <= MAX_SETTING[type(value) is float]  # nan is not
-        if not (value is None or small or (isinstance(value, str) and len(value) <= 40)):
-            raise BadInput(f"settings in the lab are names, or numbers of a modest size; not {value!r:.40}")
+    """Build a part in float64; its spec comes over the network."""
+    check_untrusted(spec)
     return build_part(table, spec, kind, **sizes).double().eval()
 
 

@@ -19,7 +19,7 @@ from regard.blocks.causal import CausalStack
 from regard.blocks.decoder import Decoder
 from regard.blocks.encoder import Stack
 from regard.core.errors import BadInput, Unsupported, did_you_mean
-from regard.core.spec import Spec, build_part
+from regard.core.spec import Spec, build_part, is_learned
 from regard.positions import POSITIONS
 from regard.positions.added.grid import GridPositions
 from regard.positions.bias.window import WindowBias
@@ -63,10 +63,10 @@ def _make_positions(model: nn.Module, stack: Stack, spec: str) -> nn.Module:
         raise Unsupported(f"a {type(model).__name__} does not say how wide its stacks are: positions cannot be made")
     head_dim = getattr(getattr(mixer, "project", None), "head_dim", width // heads)
     sizes = {"width": width, "heads": heads, "head_dim": head_dim, "length": getattr(config, "length", 1)}
-    causal = isinstance(stack, (Decoder, CausalStack))
-    made: nn.Module = build_part(POSITIONS, spec, "positions", **sizes, causal=causal)
-    if next(made.parameters(), None) is not None:
+    sizes["causal"] = isinstance(stack, (Decoder, CausalStack))
+    if is_learned(POSITIONS, spec, "positions", **sizes):
         raise Unsupported(f"'{spec}' positions are learned, which this model never did; take one that is a formula")
+    made: nn.Module = build_part(POSITIONS, spec, "positions", **sizes)
     return made.eval()
 
 

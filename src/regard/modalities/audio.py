@@ -44,6 +44,8 @@ class Audio(Input):
     def read(cls, source: Any, limits: Limits = NO_LIMITS) -> Audio:
         """Return the decoded recording. Samples without a file are taken to have the model's own rate."""
         if isinstance(source, Audio):
+            if limits.seconds is not None and cls.size(source) > limits.seconds:
+                raise BadInput(f"the sound is longer than the {limits.seconds:g} seconds that are allowed")
             return source
         if not cls.is_single(source):
             wanted = "a path, the bytes of a file, an array or a tensor of samples"
@@ -81,8 +83,8 @@ class Audio(Input):
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Audio:
-        """Return the recording of a base64 string, or of the bytes of an upload."""
-        return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
+        """Return the recording of a base64 string, of the bytes of an upload, or one that is decoded already."""
+        return cls.read(value if isinstance(value, (bytes, Audio)) else decode_base64(value), limits)
 
     @classmethod
     def size(cls, value: Audio) -> float:

@@ -128,18 +128,25 @@ def _blank(image: Image) -> bool:
 
 
 def _ends_early(content: bytes) -> bool:
-    """Whether a PNG that is not interlaced has fewer rows than its header says, which Pillow does not report."""
+    """Whether a PNG that is not interlaced has fewer rows than its header says, which Pillow does not report.
+
+    No more is unpacked than the image needs: what follows it may be gigabytes.
+    """
     width, height, depth, colour, interlaced = struct.unpack(">IIBB2xB", content[16:29])
-    row = 1 + (width * depth * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8
-    at, unpack, many = 8, zlib.decompressobj(), 0
+    if interlaced:
+        return False
+    missing = height * (1 + (width * depth * {2: 3, 4: 2, 6: 4}.get(colour, 1) + 7) // 8)
+    at, unpack = 8, zlib.decompressobj()
     while at + 8 <= len(content):
         size, name = struct.unpack(">I4s", content[at : at + 8])
         packed = content[at + 8 : at + 8 + size] if name == b"IDAT" else b""
         while packed:
-            many += len(unpack.decompress(packed, 2**20))
+            missing -= len(unpack.decompress(packed, min(missing, 2**20)))
+            if missing <= 0:
+                return False
             packed = unpack.unconsumed_tail
         at += size + 12
-    return not interlaced and many + len(unpack.flush()) < height * row
+    return len(unpack.flush()) < missing  # a few bytes: all that was put in has been taken
 
 
 def _formats() -> list[str]:

@@ -79,8 +79,10 @@ class Image(Input):
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> PILImage:
-        """Return the picture of a base64 string, or of the bytes of an upload."""
-        return cls.read(value if isinstance(value, bytes) else decode_base64(value), limits)
+        """Return the picture of a base64 string, of the bytes of an upload, or one that is decoded already."""
+        from PIL import Image as PIL
+
+        return cls.read(value if isinstance(value, (bytes, PIL.Image)) else decode_base64(value), limits)
 
     @classmethod
     def size(cls, value: PILImage) -> float:

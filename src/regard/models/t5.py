@@ -169,7 +169,9 @@ class T5(EncoderDecoder, ModelContract):
 
     @property
     def scale_decoder_outputs(self) -> bool:
-        """Whether the head reads x / √C."""
+        """Whether there is a head and it reads x / √C."""
+        if self.head is None:
+            return False
         return self.config.tied if self.config.scale_decoder_outputs is None else self.config.scale_decoder_outputs
 
     @torch.no_grad()

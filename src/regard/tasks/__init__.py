@@ -30,6 +30,7 @@ TASKS: Registry = {
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognition"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognition"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Addition"),
+    "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPrediction"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassification"),
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
 }
@@ -54,6 +55,7 @@ PREDICTORS: Registry = {
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognizer"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
+    "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
 }
 

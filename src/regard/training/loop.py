@@ -36,6 +36,7 @@ from regard.data.batching import StreamItem, StreamPosition, prefetch
 from regard.metrics.base import describe_metrics, find_metric
 from regard.training import finalize, init_from, rng
 from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
+from regard.training.checkpoint.manifest import read_manifest
 from regard.training.compilation import CompiledTask, is_compiler_error
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
@@ -46,7 +47,7 @@ from regard.training.optimizers.muon import fused_projections
 from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 from regard.training.parallel.distributed import DistributedContext, distributed_context
 from regard.training.parallel.parallelize import ParallelModel, select_data_parallel
-from regard.training.recipe import Recipe, build, changed_settings, load_saved_recipe, save_recipe, to_json
+from regard.training.recipe import Recipe, build, changed_settings, from_json, load_saved_recipe, save_recipe, to_json
 from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
 from regard.training.update_graph import UpdateGraphs, UpdateNumbers, training_stream
@@ -78,7 +79,7 @@ def run_training(
         if latest is not None and not resume:
             raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or use another folder")
         if latest is not None:  # the vocabulary size is set from the data, later
-            saved = load_saved_recipe(out)
+            saved = _read_recipe(out, latest, _print_stderr if world.is_main_process else None)
             _check_unchanged(saved, replace(recipe, model=saved.model))
         run = TrainingRun(recipe, out, world, checkpoints, latest)
         run.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
@@ -109,6 +110,7 @@ class TrainingRun:
         torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
         _check_samplers_are_trained(self.model, self.task)
+        self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]  # spans
         self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
         for module in self.task.modules().values():
             module.to(self.device)
@@ -298,6 +300,8 @@ class TrainingRun:
             self._add_to_log({name: x.detach() if used else torch.zeros_like(x) for name, x in parts.items()})
         norm, skipped = self.optimizer.step(numbers.learning_rate)
         self._add_to_log({"_norm": norm.masked_fill(skipped > 0, 0.0), "_skipped": skipped})
+        for part in self.updated_parts:
+            part.after_update()
         self.task.after_update(self.model, numbers.step + 1)
         if self.ema is not None:
             self.ema.update(numbers.ema_decay)
@@ -489,7 +493,7 @@ class TrainingRun:
         }
         sums = {name: x.detach().cpu() for name, x in self.sums.items()}
         own = {"random": rng.get_rng_state(self.device, self.sampling), "sums": sums}
-        self.checkpoints.save(self.step, self._groups(), state, own, regular)
+        self.checkpoints.save(self.step, self._groups(), state, own, regular, to_json(self.recipe))
 
     def _restore(self, checkpoint: Path) -> None:
         state, own = restore_checkpoint(checkpoint, self._groups(), self.world)
@@ -535,13 +539,29 @@ class TrainingRun:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
+def _read_recipe(out: Path, checkpoint: Path, say: Callable[[str], None] | None) -> Recipe:
+    """Return the recipe of a run. Where recipe.json was edited since the checkpoint was saved, a changed training
+    setting is reported, and any other change is an error."""
+    saved, sealed = load_saved_recipe(out), read_manifest(checkpoint).get("recipe")
+    if sealed is not None:  # an older version wrote none
+        found = changed_settings(from_json(sealed, checkpoint), saved)
+        if fixed := _format_changes(found, train=False):
+            raise BadInput(f"{out / 'recipe.json'} was edited after {checkpoint.name}: {fixed}; undo the change")
+        if say is not None and (free := _format_changes(found, train=True)):
+            say(f"{out / 'recipe.json'} was changed after {checkpoint.name}: {free}")
+    return saved
+
+
 def _check_unchanged(old: Recipe, new: Recipe) -> None:
     """Raise if model, task or data changed; the training settings of a run may change."""
-    found = changed_settings(old, new)
-    fixed = {key: pair for key, pair in found.items() if not key.startswith("train.")}
-    if fixed:
-        changes = "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in fixed.items())
+    if changes := _format_changes(changed_settings(old, new), train=False):
         raise BadInput(f"the run was started with another recipe: {changes}; undo the change, or use another folder")
+
+
+def _format_changes(found: Mapping[str, tuple[Any, Any]], train: bool) -> str:
+    """Return the changed training settings in words, or the other changes."""
+    own = {key: pair for key, pair in found.items() if key.startswith("train.") == train}
+    return "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in own.items())
 
 
 def _make_folder(out: Path) -> bool:

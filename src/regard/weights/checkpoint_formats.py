@@ -261,6 +261,15 @@ def count_labels(raw: Mapping[str, Any]) -> int:
     return len(raw.get("id2label") or ()) or int(raw.get("num_labels", 2))
 
 
+def check_single_label(raw: Mapping[str, Any]) -> None:
+    """Raise `Unsupported` for a classifier of transformers whose labels do not exclude one another."""
+    problem = raw.get("problem_type")
+    if problem in ("multi_label_classification", "regression"):
+        raise Unsupported(f"problem_type '{problem}' is not supported; expected 'single_label_classification'")
+    if count_labels(raw) == 1:
+        raise Unsupported("a classifier with one label gives a score, not probabilities; expected 2 or more labels")
+
+
 def label_maps(labels: Sequence[str] | int) -> dict[str, Any]:
     """Return id2label and label2id; without names, those that transformers would generate."""
     labels = [f"LABEL_{n}" for n in range(labels)] if isinstance(labels, int) else labels
@@ -328,10 +337,19 @@ def timm_architecture(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return name, dict(arguments)
 
 
-def check_model_args(name: str, arguments: Mapping[str, Any], known: set[str]) -> None:
-    """Raise `Unsupported` if an architecture of timm has other arguments than these."""
-    if other := arguments.keys() - known:
-        raise Unsupported(f"timm's {name} with {min(other)}={arguments[min(other)]!r} is not supported")
+TRAINING_ARGUMENTS = {"weight_init", "zero_init_last", "drop_block_rate"}  # and all drop rates
+
+
+def check_model_args(name: str, arguments: Mapping[str, Any], known: set[str], fixed: Mapping[str, Any]) -> None:
+    """Raise `Unsupported` for arguments of an architecture of timm that are not known, or not as they must be.
+
+    Arguments that matter in training only (initialization, dropout of all kinds) may have any value.
+    """
+    for each, value in sorted(arguments.items()):
+        if each in TRAINING_ARGUMENTS or each.endswith(("drop_rate", "drop_path_rate")) or each in known:
+            continue
+        if each not in fixed or value not in (None, fixed[each]):
+            raise Unsupported(f"timm's {name} with {each}={value!r} is not supported")
 
 
 def timm_image_size(raw: Mapping[str, Any], default: int = 224) -> Pair:
@@ -379,8 +397,6 @@ def timm_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dic
     words = raw.get("label_descriptions") or how.get("label_descriptions") or {}
     labels = labels_in_order(names) if isinstance(names, dict) else list(names)
     size, mode = pair(config.image_size), str(how.get("crop_mode") or "center")
-    # timm does not pass the interpolation on to the resizing for a crop that is not square
-    is_bilinear = mode == "center" and size[0] != size[1]
     return {
         "labels": [str(words.get(label, label)) for label in labels],
         "preprocess": {
@@ -389,7 +405,7 @@ def timm_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dic
             "mean": _per_channel(how.get("mean") or _IMAGENET[0], config.channels),
             "std": _per_channel(how.get("std") or _IMAGENET[1], config.channels),
             "crop": float(how.get("crop_pct") or 0.875),
-            "resample": "bilinear" if is_bilinear else str(how.get("interpolation") or "bicubic"),
+            "resample": str(how.get("interpolation") or "bicubic"),
             "crop_mode": mode,
         },
     }
@@ -400,6 +416,8 @@ def hf_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dict[
     file = folder / "preprocessor_config.json"
     how = read_json(file) if file.is_file() else {"size": list(pair(config.image_size))}
     names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
+    if config.num_classes:
+        check_single_label(raw)
     return {
         "labels": [str(name) for name in labels_in_order(names)],
         "preprocess": {"channels": config.channels, **_image_processor(how, pair(config.image_size), config.channels)},

@@ -269,3 +269,11 @@ def test_known_datasets_match_their_table(name):
     values = held.pixels.double() / 255
     assert torch.allclose(values.mean((0, 2, 3)), torch.tensor(known.mean, dtype=torch.float64), atol=0.015)
     assert torch.allclose(values.std((0, 2, 3)), torch.tensor(known.std, dtype=torch.float64), atol=0.015)
+
+
+def test_grey_images_are_the_luma_of_the_coloured_ones():
+    colour, grey = (ImageDataset("cifar10", limit=5, grayscale=gray).load("test") for gray in (False, True))
+    assert grey.pixels.shape == (5, 1, 32, 32)
+    expected = (colour.pixels.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    torch.testing.assert_close(grey.pixels.float(), expected, atol=0.51, rtol=0)
+    assert ImageDataset("cifar10", grayscale=True).mean == (0.4809,)

@@ -78,6 +78,9 @@ def test_words_that_the_word_model_knows_have_its_vectors(client):
         ({"what": "aligner", "aligner": "location(filters=100000000)"}, 422),
         ({"mechanism": "softmax(scale='a')"}, 422),
         ({"mechanism": "softmax(scale=1e400)"}, 422),
+        ({"positions": "learned(length=3000000)"}, 422),
+        ({"positions": "per_layer(base='learned(length=3000000)')"}, 422),
+        ({"what": "positions", "positions": "relative(buckets=513)"}, 422),
     ],
     ids=str,
 )
@@ -85,6 +88,24 @@ def test_what_cannot_be_done_is_said_in_a_line(client, body, status):
     found = ask(client, **body)
     assert found.status_code == status, found.text
     assert found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("spec", ["learned(length=3000000)", "per_layer(base='learned(length=3000000)')"])
+def test_sizes_in_specs_are_limited_before_anything_is_built(client, monkeypatch, spec):
+    def build(*given, **sizes):
+        raise AssertionError("built")
+
+    for module in ("playground", "position_override", "attention_override"):
+        monkeypatch.setattr(f"regard.interpret.{module}.build_part", build)
+    monkeypatch.setattr("regard.core.spec.build_part", build)
+    text = {"model": "languages", "inputs": {"text": "Wo?"}}
+    for do in ("positions", "mechanism"):
+        change = {"interventions": [{"do": do, "spec": spec}]}
+        for path in ("/explore/interventions", "/explore/inspections"):
+            found = client.post(path, json=text | change)
+            assert (found.status_code, found.json()["error"]["type"]) == (422, "invalid")
+            assert "up to 512" in found.json()["error"]["message"]
+    assert "up to 512" in ask(client, what="positions", positions=spec).json()["error"]["message"]
 
 
 def test_outputs_stand_beside_one_another(client):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 from http.cookies import SimpleCookie
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from regard.serve.http.jobs import Jobs
 from regard.serve.http.middleware import SecurityMiddleware
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
+from tests.deadline import wait_until
 from tests.serve.conftest import asks
 
 
@@ -238,6 +238,16 @@ def test_a_prompt_is_limited_unless_it_slides(pool):
     assert client.post("/v1/generate", json=slides).status_code == 200
 
 
+def test_a_text_is_inspected_up_to_as_many_tokens_as_a_prompt(pool):
+    client = asks(pool, explore=True, max_prompt_tokens=10)
+    for text, status in (("a" * 10, 200), ("a" * 11, 422)):
+        asked = {"model": "shakespeare", "inputs": {"text": text, "max_new_tokens": 1}}
+        looked = client.post("/explore/inspections", json=asked)
+        changed = client.post("/explore/interventions", json=asked | {"interventions": [{"do": "off"}]})
+        assert (looked.status_code, changed.status_code) == (status, status), looked.text + changed.text
+    assert "11 tokens together; the limit is 10" in error(looked, 422, "invalid")
+
+
 def test_a_model_whose_queue_is_full_says_429_and_when_to_come_back(small):
     client, gate = asks(small), held(small)
     try:
@@ -247,8 +257,7 @@ def test_a_model_whose_queue_is_full_says_429_and_when_to_come_back(small):
         ]
         for each in waiting:
             each.start()
-        while small.batcher("languages").waiting < 2:
-            time.sleep(0.01)
+        wait_until(lambda: small.batcher("languages").waiting == 2)
         found = client.post("/v1/classify", json={"inputs": ["Two dogs."]})
         assert "2 requests wait" in error(found, 429, "too_many_requests")
         assert 1 <= int(found.headers["retry-after"]) <= 60
@@ -274,8 +283,7 @@ def test_more_clients_than_allowed_are_told_to_come_back(small):
     one = threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"inputs": ["a"]}})
     try:
         one.start()
-        while not small.batcher("languages").waiting:
-            time.sleep(0.01)
+        wait_until(lambda: small.batcher("languages").waiting)
         found = client.get("/v1/models")
         error(found, 503, "unavailable")
         assert found.headers["retry-after"] == "1"
@@ -453,9 +461,9 @@ def test_texts_of_exactly_the_characters_allowed_are_read(small):
     assert client.post("/v1/classify", json={"inputs": ["Two ", "dogs."]}).status_code == 200
     assert client.post("/v1/classify", json={"inputs": ["Two dogs.."]}).status_code == 422
     jobs = Jobs(small, Settings(max_characters=9))
-    jobs.check_texts(["Two ", "dogs."])
+    asyncio.run(jobs.check_texts("languages", ["Two ", "dogs."]))
     with pytest.raises(ApiError, match="10 characters"):
-        jobs.check_texts(["Two ", "dogs.."])
+        asyncio.run(jobs.check_texts("languages", ["Two ", "dogs.."]))
 
 
 def test_exactly_as_many_inputs_as_allowed_are_read(small):

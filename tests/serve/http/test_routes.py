@@ -250,9 +250,17 @@ def test_uploads_are_decoded_off_the_event_loop_and_the_models_thread(pictures, 
         return decode(*given, **how)
 
     monkeypatch.setattr(decode_image, "decode_image", record)
-    client = asks(ModelPool([str(pictures)]))
+    client = asks(ModelPool([f"colours={pictures}"]), explore=True, max_pixels=2000)
     assert client.post("/v1/classify", content=png(40), headers={"Content-Type": "image/png"}).status_code == 200
-    assert threads
+    looked = client.post("/explore/inspections", data={"model": "colours"}, files={"file": ("a", png(40))})
+    assert looked.status_code == 200, looked.text
+    changed = {"inspection": looked.json()["id"], "interventions": [{"do": "off"}]}
+    assert client.post("/explore/interventions", json=changed).status_code == 200
+    for side, status in ((40, 200), (50, 422)):  # the limit holds for a picture in JSON as well
+        inputs = {"image": base64.b64encode(png(side)).decode()}
+        found = client.post("/explore/inspections", json={"model": "colours", "inputs": inputs})
+        assert found.status_code == status, found.text
+    assert len(threads) == 3
     assert all(name.startswith("asyncio_") for name in threads), threads  # a worker of asyncio.to_thread
 
 

@@ -23,9 +23,9 @@ import torch.nn.functional as F
 
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import masked_softmax, upcast
-from regard.attention.mechanisms.softmax import repeat_kv
+from regard.attention.mechanisms.dense import repeat_kv
 from regard.attention.protocol import Traits
-from regard.attention.sparse_pattern import PatternAttention, SparsePattern
+from regard.attention.sparse_pattern import PatternAttention, SparsePattern, is_causal
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, TensorBias
 from regard.core.shapes import Tensor
@@ -48,14 +48,8 @@ class SparseStridedAttention(PatternAttention):
     def __init__(self, stride: int = 128, dropout: Fraction = 0.0, scale: float | None = None) -> None:
         super().__init__(StridedPattern(stride), dropout, scale)
 
-    def mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        layer_state: LayerState | None = None,
+    def mix_sparsely(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, layer_state: LayerState | None
     ) -> Tensor:
         """Score both parts, take one softmax over them, and add up their values.
 
@@ -63,7 +57,7 @@ class SparseStridedAttention(PatternAttention):
         has some that are read, so a block-sparse kernel would save nothing.
         """
         heads, n, stride = q.shape[1], q.shape[2], self.pattern.stride
-        causal = mask is not None and "causal" in mask.kinds
+        causal = is_causal(mask)
         q, k, v = (_rows(repeat_kv(x, heads), stride) for x in (q, k, v))  # B H rows l D
         place = torch.arange(q.shape[2] * stride, device=q.device).view(-1, stride)
         near = _with_neighbours(place[None, None, ..., None] + 1, causal)[0, 0, ..., 0] - 1  # rows, keys; -1: none

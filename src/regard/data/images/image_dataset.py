@@ -44,6 +44,7 @@ log = logging.getLogger("regard")
 
 MAX_PIXEL_BYTES = 8 * 2**30  # largest dataset in memory; larger ones are packed (data.images.image_shards)
 SPLITS = ("train", "val", "test")
+LUMA = 0.299, 0.587, 0.114  # of red, green and blue (ITU-R BT.601)
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class ImageDataset(Dataset):
     train_fraction: float = field(1.0, above=0, high=1)  # share of the remaining images of every class to train on
     seed: int = field(0, low=-(2**63), below=2**64)  # of both shares
     limit: int | None = None  # use only this many images of every split
+    grayscale: bool = False  # one channel: 0.299 red + 0.587 green + 0.114 blue
 
     def __post_init__(self) -> None:
         validate(self, "data.")
@@ -125,12 +127,18 @@ class ImageDataset(Dataset):
     @property
     def mean(self) -> tuple[float, ...]:
         """Mean of every channel; ImageNet's for a folder."""
-        return self.known.mean if self.known else MEAN
+        return self._channels(self.known.mean if self.known else MEAN)
 
     @property
     def std(self) -> tuple[float, ...]:
         """Standard deviation of every channel; ImageNet's for a folder."""
-        return self.known.std if self.known else STD
+        return self._channels(self.known.std if self.known else STD)
+
+    def _channels(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        """Return a number for each channel, as of one channel if images are to be grey."""
+        if not self.grayscale or len(values) == 1:
+            return values
+        return (round(sum(w * x for w, x in zip(LUMA, values, strict=True)), 4),)
 
     @property
     def crop(self) -> float:
@@ -157,6 +165,8 @@ class ImageDataset(Dataset):
         loaded = self._load_known(part) if self.known else self._load_folder(part)
         if not len(loaded):
             raise BadInput(f"the split '{part}' of {self.path} has no image")
+        if self.grayscale and loaded.pixels.shape[1] == 3:
+            loaded.pixels = _to_gray(loaded.pixels)
         return loaded
 
     # -- known datasets ------------------------------------------------------------------------------------------------
@@ -349,6 +359,12 @@ def _resize(pixels: UInt8[Tensor, "N C Y X"], side: int) -> UInt8[Tensor, "N C S
         for x in pixels.split(1000)
     ]
     return torch.cat([x.round().clamp(0, 255).byte() for x in chunks])
+
+
+def _to_gray(pixels: UInt8[Tensor, "N 3 Y X"]) -> UInt8[Tensor, "N 1 Y X"]:
+    """Return the luma of all images, in chunks."""
+    weights = torch.tensor(LUMA)[:, None, None]
+    return torch.cat([(x * weights).sum(1, keepdim=True).round().byte() for x in pixels.split(1000)])
 
 
 def _split_folders(folder: Path) -> dict[str, Path]:

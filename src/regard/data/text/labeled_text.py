@@ -2,6 +2,7 @@
 
     sst2 sst5 trec6 mr subj cr mpqa    known datasets, by name
     languages                          sentences of Tatoeba: English, French and German
+    bbc                                articles of the BBC in five topics, some 2,200 bytes each
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
     reviews.csv[.gz]                   the same with commas and quotes; its first row names the columns text and label
     folder with train.tsv, val.tsv     one file per split (or .csv)
@@ -16,6 +17,7 @@ in an order that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-va
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +99,10 @@ class LabeledText(Dataset):
             )
         return found
 
+    def has_pairs(self) -> bool:
+        """Return whether a row has two texts."""
+        return len(self.read("train")[0]) == 3
+
     def build_tokenizer(self) -> Tokenizer:
         """Train a tokenizer on the training split."""
         from regard.tokens.tokenizer import Tokenizer
@@ -171,6 +177,8 @@ def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
         if corpus in LABEL_NAMES
         else _read_languages()
         if corpus == "languages"
+        else _read_bbc()
+        if corpus == "bbc"
         else _read_user_data(corpus, columns)
     )
     return fill_missing_splits(found, corpus, fold)
@@ -223,6 +231,14 @@ def _read_languages() -> dict[str, list[Row]]:
         ]
         # shuffled, so that the first rows have all languages
         found[part] = [rows[i] for i in Shuffle(len(rows), 0)(np.arange(len(rows)))]
+    return found
+
+
+def _read_bbc() -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {"train": [], "val": [], "test": []}
+    for line in read_lines(data_dir.find_dataset("bbc_news_summary") / "bbc_news_summary.jsonl.gz"):
+        article = json.loads(line)
+        found[article["split"]].append((f"{article['title']} {article['text']}", article["topic"]))
     return found
 
 

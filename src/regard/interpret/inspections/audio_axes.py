@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MAX_SECONDS = 120.0  # longest recording
 
 
-def audio_frames(recognizer: SpeechRecognizerBase, content: bytes) -> Float[Tensor, "T F"]:
-    """Return the frames that a model reads of the bytes of an audio file."""
-    return recognizer.frames(Audio.read(content, Limits(seconds=MAX_SECONDS)))
+def audio_frames(recognizer: SpeechRecognizerBase, recording: bytes | Audio) -> Float[Tensor, "T F"]:
+    """Return the frames that a model reads of a recording, or of the bytes of its file."""
+    return recognizer.frames(Audio.read(recording, Limits(seconds=MAX_SECONDS)))
 
 
 def time_axis(many: int, seconds: float) -> Axis:

@@ -15,6 +15,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.interpret.inspection import NO_POSITION, Axis, Inspection, Position
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
+from regard.modalities.audio import Audio
 from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
 
 
@@ -22,7 +23,7 @@ class CTCInspection(Inspection):
     """A recording and its transcript; `target_text` is another text to align."""
 
     task = "ctc_speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
+    input_types: ClassVar[dict[str, Any]] = {"audio": (bytes, Audio), "beam_size": int, "target_text": str}
     input_axis = "frames"
     figure = "ctc_lattice"
     predictor: CTCSpeechRecognizer

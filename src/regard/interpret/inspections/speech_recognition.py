@@ -11,6 +11,7 @@ from regard.core.errors import BadInput
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
+from regard.modalities.audio import Audio
 from regard.tasks.audio.speech_recognition import SpeechRecognizer
 
 
@@ -18,7 +19,7 @@ class SpeechRecognitionInspection(Inspection):
     """A recording and its transcript; `target_text` is another text to align."""
 
     task = "speech_recognition"
-    input_types: ClassVar[dict[str, Any]] = {"audio": bytes, "beam_size": int, "target_text": str}
+    input_types: ClassVar[dict[str, Any]] = {"audio": (bytes, Audio), "beam_size": int, "target_text": str}
     input_axis = "frames"
     figure = "audio_alignment"
     predictor: SpeechRecognizer

@@ -5,7 +5,8 @@
     GET  /explore/inspections/{id}/row | column | rollout | relevance       float32, little endian
     GET  /explore/inspections/{id}/picture | spectrogram        PNG
 
-Reading and relevance run in the model's queue, on its thread; the rest is computed from what the inspection stored.
+Reading and relevance run in the model's queue, on its thread; files are decoded before, in a worker thread, and the
+rest is computed from what the inspection stored.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from regard.core.errors import BadInput, Unsupported
+from regard.core.spec import check_untrusted
+from regard.modalities.audio import Audio
+from regard.modalities.base import Input
+from regard.modalities.image import Image
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import parse_request
-from regard.serve.http.uploads import check_image, media_type, read_files, read_json
+from regard.serve.http.uploads import media_type, read_files, read_json
 
-FILE_KINDS = ("image", "audio")  # inputs that come as an upload
+FILE_KINDS: dict[str, type[Input]] = {"image": Image, "audio": Audio}  # inputs that come as an upload
 MAX_NUMBER = 4096  # the largest that an option of a task may be
 
 EXAMPLE_IMAGES = {  # that came with the page, by what is on them
@@ -198,39 +203,44 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
     """Return the request: JSON, or a form with an image or audio file."""
+    content = None
     if media_type(request) != "multipart/form-data":
-        wanted: InspectionRequest = parse_request(InspectionRequest, await read_json(request))
+        values = await read_json(request)
     else:
         (content, *more), fields = await read_files(request, ())
         if more:
             raise ApiError(422, "upload one file at a time", "file")
         values = {name: _json(value, name) if name != "model" else value for name, value in fields.items()}
-        wanted = parse_request(InspectionRequest, values)
-        one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)
-        inputs = {} if one is None else one.inputs
-        name = next((name for name, kind in inputs.items() if kind in FILE_KINDS), None)
-        if name is None:
-            raise BadInput(f"{wanted.model} takes {', '.join(inputs) or 'no inputs'}, not a file")
-        if inputs[name] == "image":
-            content = await asyncio.to_thread(check_image, content, jobs.settings)
-        wanted.inputs[name] = content
-    _check_limits(wanted, jobs)
+    wanted: InspectionRequest = parse_request(InspectionRequest, values)
+    one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)
+    inputs = {} if one is None else one.inputs
+    files = {name: FILE_KINDS[kind] for name, kind in inputs.items() if kind in FILE_KINDS}
+    if content is not None and not files:
+        raise BadInput(f"{wanted.model} takes {', '.join(inputs) or 'no inputs'}, not a file")
+    await _check_limits(wanted, jobs)
+    if content is not None:
+        wanted.inputs[next(iter(files))] = content
+    for name in files.keys() & wanted.inputs.keys():
+        read = files[name].from_json
+        wanted.inputs[name] = await asyncio.to_thread(read, wanted.inputs[name], jobs.settings.input_limits())
     return wanted
 
 
-def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
-    """No more text and no larger numbers than a service answers within its time."""
-    total = 0
+async def _check_limits(wanted: InspectionRequest, jobs: Jobs) -> None:
+    """No more text, no larger numbers and no larger parts than a service answers within its time."""
+    for change in wanted.interventions:
+        if isinstance(spec := change.get("spec"), str) and spec:
+            check_untrusted(spec)
+    texts = []
     for name, value in wanted.inputs.items():
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
-                total += len(each)
+                texts.append(each)
                 if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
                     raise ApiError(422, f"{name} holds half a character", f"inputs.{name}")
             elif isinstance(each, (int, float)) and not -MAX_NUMBER <= each <= MAX_NUMBER:  # NaN is not either
                 raise ApiError(422, f"{name} must lie between -{MAX_NUMBER} and {MAX_NUMBER}", f"inputs.{name}")
-    if total > jobs.settings.max_characters:
-        raise BadInput(f"{total:,} characters are more than the {jobs.settings.max_characters:,} of one request")
+    await jobs.check_texts(wanted.model, texts)
 
 
 def _json(value: str, name: str) -> Any:

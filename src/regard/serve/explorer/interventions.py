@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from regard.core.errors import BadInput
+from regard.core.spec import check_untrusted
 from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import BaseRequest
@@ -53,7 +54,10 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         """Both outputs, and how likely the original one is under each: tokens, log-probabilities, loss."""
         from regard.interpret.compare import compare_outputs
 
-        name, inputs = _input(asked, jobs, inspections)
+        name, inputs = await _input(asked, jobs, inspections)
+        for change in asked.interventions:
+            if change.spec:
+                check_untrusted(change.spec)
         changes = [change.model_dump(exclude_none=True) for change in asked.interventions]
         await asyncio.to_thread(jobs.pool.get, name)
         found: dict[str, Any] = await jobs.pool.run(
@@ -64,12 +68,12 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
     return router
 
 
-def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> tuple[str, dict[str, Any]]:
+async def _input(asked: CompareRequest, jobs: Jobs, inspections: InspectionCache) -> tuple[str, dict[str, Any]]:
     """Return the model and its inputs."""
     if asked.inspection is not None:
         look = inspections.get(asked.inspection)
         return look.model, look.inputs
     if asked.model is None:
         raise BadInput("give an inspection, or a model and its inputs")
-    jobs.check_texts([value for value in asked.inputs.values() if isinstance(value, str)])
+    await jobs.check_texts(asked.model, [value for value in asked.inputs.values() if isinstance(value, str)])
     return asked.model, asked.inputs

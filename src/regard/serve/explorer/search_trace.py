@@ -109,7 +109,7 @@ def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
         predictor = await asyncio.to_thread(jobs.pool.get, wanted.model)
         inputs = _inputs(wanted, inspections)
         audio = audio or inputs.get("audio")
-        if isinstance(audio, bytes):
+        if audio is not None:
             if "audio" not in getattr(predictor, "inputs", ()):
                 raise BadInput(f"{wanted.model} does not take audio")
             inputs["audio"] = await asyncio.to_thread(Audio.read, audio, Limits(seconds=MAX_AUDIO_SECONDS))

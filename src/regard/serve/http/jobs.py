@@ -65,11 +65,15 @@ class Jobs:
             weight=-(-tokens // TOKENS_PER_ITEM),
         )
 
-    def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse texts that together have too many characters."""
-        most = self.settings.max_characters
-        if (total := sum(map(len, texts))) > most:
+    async def check_texts(self, name: str, texts: Sequence[str]) -> None:
+        """Refuse texts with too many characters or tokens to be read at once: attention costs their square."""
+        most, total = self.settings.max_characters, sum(map(len, texts))
+        if total > most:
             raise ApiError(422, f"The texts have {total:,} characters together; the limit is {most:,}.")
+        if total * TOKENS_PER_CHARACTER > (most := self.settings.max_prompt_tokens):
+            tokens = await asyncio.to_thread(lambda: self.pool.get(name).count_tokens(texts))
+            if tokens > most:
+                raise ApiError(422, f"The texts have {tokens:,} tokens together; the limit is {most:,} here.", "inputs")
 
     async def _check(self, predictor: Any, items: Sequence[Any], options: Any) -> None:
         """Refuse a request that takes more computation than the service allows."""

@@ -33,7 +33,7 @@ class Settings:
     max_audio_seconds: float = 120.0  # all recordings of one request
     max_beams: int = 16  # beam_size and num_candidates
     max_tokens: int = 32_768  # tokens of all texts of one request x beams
-    max_prompt_tokens: int = 4096  # tokens of one prompt that is continued
+    max_prompt_tokens: int = 4096  # tokens of one prompt that is continued, or of the texts that are inspected
     max_generated_tokens: int = 16_384  # inputs x max_new_tokens x beams or candidates of one request
     max_inspections: int = 8  # that the explorer keeps
     max_inspection_bytes: int = 512 * MIB  # of the explorer's inspections

@@ -1,8 +1,4 @@
-"""Bodies of requests: JSON, and files as the body itself or as parts of a form. Files are not decoded here.
-
-An image says how many pixels it has before they are read, and a recording is read no further than the limit: a file of
-some kilobytes can contain gigabytes of either.
-"""
+"""Bodies of requests: JSON, and files as the body itself or as parts of a form. Files are not decoded here."""
 
 from __future__ import annotations
 
@@ -11,8 +7,6 @@ from typing import Any
 
 from starlette.requests import Request
 
-from regard.core.errors import BadInput
-from regard.modalities import decode_image as image
 from regard.serve.http.errors import ApiError
 from regard.serve.http.settings import Settings
 
@@ -62,12 +56,3 @@ async def read_files(request: Request, kinds: tuple[str, ...]) -> tuple[list[byt
     if not found or not all(found):
         raise ApiError(422, "The request has no file, or an empty one.", "file")
     return found, fields
-
-
-def check_image(content: bytes, settings: Settings, number: int = 1) -> bytes:
-    """Return the bytes of an image after checking its size; an error names the image by its number."""
-    try:
-        image.check_image(content, settings.max_pixels)
-    except BadInput as error:
-        raise BadInput(f"image {number}: {error}") from None
-    return content

@@ -166,6 +166,7 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
     shown = from_dict(Preprocess, task["preprocess"])
     if (sides := shown.size)[0] != sides[1]:
         raise BadInput(f"only models of square images can be evaluated; this one reads {sides[0]} x {sides[1]} pixels")
+    changes = {**changes, "grayscale": shown.channels == 1}
     data = ImageDataset(corpus, image_size=sides[0], **changes)
     if sorted(data.labels()) != sorted(task["labels"]):
         numbers = all(label.isdigit() for label in task["labels"])

@@ -2,7 +2,8 @@
 
     input        Text, or two of them: text, other
     output       Classes
-    loss         cross-entropy of the label, summed over the texts; one linear map of the pooled [CLS] vector
+    loss         cross-entropy of the label, summed over the texts; one linear map of the pooled [CLS] vector,
+                 or of the mean of all tokens (`pool`), which suits attention that does not reach from [CLS] to the end
     metrics      accuracy, macro F1, Matthews' correlation (metrics.classification), loss (nats per text)
 
 Devlin, Chang, Lee, Toutanova: BERT. NAACL 2019. arXiv:1810.04805, figure 4 (a) and (b)
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +47,7 @@ class Config:
     """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
+    pool: Literal["token", "mean"] = "token"  # what the head reads: the vector of [CLS], or the mean of all tokens
 
     def build(self, data: LabeledText, seed: int = 0, folder: Path | None = None) -> TextClassification:
         """Return the task on these data, with the tokenizer in the folder if one is given, else that of the data."""
@@ -76,7 +78,8 @@ class TextClassification(EncoderTask):
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def head(self) -> str:
-        return f"classes({len(self.labels)})"
+        pool = "" if self.config.pool == "token" else f", pool='{self.config.pool}'"
+        return f"classes({len(self.labels)}{pool})"
 
     def count(self, batch: TextBatch) -> int:
         return len(batch.labels)
@@ -90,7 +93,7 @@ class TextClassification(EncoderTask):
         return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
     def describe(self) -> dict[str, Any]:
-        name = "pair_classification" if len(self.data.read("train")[0]) == 3 else self.name
+        name = "pair_classification" if self.data.has_pairs() else self.name
         return {"name": name, "labels": self.labels, "max_length": self.data.max_length}
 
     def card(self) -> str:

@@ -1,6 +1,6 @@
 """Checkpoints: everything a run needs to resume to the bit, written atomically and verified by checksums.
 
-    checkpoints/step-00000540/manifest.json          step, number of processes, size and sha256 of every file below
+    checkpoints/step-00000540/manifest.json          step, processes, recipe, size and sha256 of every file below
                               model.safetensors      the weights after update 540
                               optimizer.safetensors  its moments; likewise every other group of tensors
                               state.pt               plain values: position in the data, counts, the task's state
@@ -61,11 +61,18 @@ class Checkpoints:
         self.damaged: set[Path] = set()  # deleted when there is a newer checkpoint
 
     def save(
-        self, step: int, groups: TensorGroups, state: Mapping[str, Any], own: Mapping[str, Any], regular: bool = True
+        self,
+        step: int,
+        groups: TensorGroups,
+        state: Mapping[str, Any],
+        own: Mapping[str, Any],
+        regular: bool = True,
+        recipe: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write a checkpoint, then delete old ones; every process calls.
 
         `groups` are named tensors, plain or sharded; `state` is the same on all processes; `own` is this process's.
+        `recipe` goes into the manifest, under its seal.
         """
         world = self.world
         final = self.folder / f"{'step' if regular else 'stop'}-{step:08d}"
@@ -75,7 +82,7 @@ class Checkpoints:
             slices = self._write_sharded(part, groups)
             found = self._on_all_ranks(lambda: slices | self._write(part, step, groups, state, own))
             files = {name: entry for some in found for name, entry in some.items()}
-            manifest = {"format": FORMAT, "step": step, "ranks": world.size, "files": files}
+            manifest = {"format": FORMAT, "step": step, "ranks": world.size, "recipe": recipe, "files": files}
             self._on_all_ranks(lambda: self._commit(part, final, manifest, groups) if world.is_main_process else None)
         except (OSError, BadInput) as error:
             saved = next((path for path in reversed(self._all()) if (path / STATE_FILE).is_file()), None)

@@ -1,6 +1,7 @@
 """The manifest of a checkpoint: size and checksum of every file, so that damage is detected.
 
     {"format": 1, "step": 540, "ranks": 2,                                          ranks: number of processes
+     "recipe": {...},                                                               the run's recipe.json at that time
      "files": {"model.safetensors": {"size": 1024, "sha256": "..."}, ...},
      "seal": "..."}                                                                 sha256 of all the rest
 

@@ -26,7 +26,7 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from regard.attention.projections import CrossProjection, QKVProjection
+from regard.attention.projections import CrossProjection, QKVProjection, SharedQKProjection
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import Fraction, Range
@@ -147,6 +147,8 @@ def fused_projections(module: nn.Module) -> dict[str, FusedRows]:
             found[f"{name}.qkv.weight"] = ((part.heads_per_kv, 1, 1), part.head_dim)
         elif isinstance(part, CrossProjection):
             found[f"{name}.kv.weight"] = ((1, 1), part.head_dim)
+        elif isinstance(part, SharedQKProjection):
+            found[f"{name}.qk_v.weight"] = ((1, 1), part.head_dim)
     return found
 
 

@@ -133,13 +133,13 @@ def _generation_settings(folder: Path) -> list[str]:
 
 def _arguments(name: str, task: str | None, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return what a predictor needs besides model and tokenizer."""
-    from regard.weights.checkpoint_formats import labels_in_order
+    from regard.weights.checkpoint_formats import check_single_label, labels_in_order
 
     if name == "BertForNextSentencePrediction":
         return {"labels": ["follows", "does not follow"]}
+    if task == "classification":
+        check_single_label(config)
     if task in ("classification", "tagging"):
-        if config.get("problem_type") not in (None, "single_label_classification"):
-            raise Unsupported(f"problem_type '{config['problem_type']}' is not supported; expected single_label")
         count = config.get("num_labels", 2)
         return {"labels": labels_in_order(config.get("id2label") or {n: f"LABEL_{n}" for n in range(count)})}
     if task == "translation":  # opus-mt-en-de: the only place where the languages are written

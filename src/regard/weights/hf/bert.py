@@ -60,6 +60,7 @@ CLASSES = {
 }
 
 STORED_HEAD = "stored"  # the head of the folder
+_WORD_HEADS = ("pretraining", "masked")
 
 
 def table(config: Config) -> list[Row]:
@@ -88,7 +89,7 @@ def table(config: Config) -> list[Row]:
         *linear(f"{there}.output.LayerNorm", f"{here}.feed_norm"),
     ]
     words = f"{body}embeddings.word_embeddings.weight"
-    if kind in ("pretraining", "masked"):
+    if kind in _WORD_HEADS:
         rows += [
             Row((words, "cls.predictions.decoder.weight"), ("embed.weight", "head.words.weight"), tie),
             Row(("cls.predictions.bias", "cls.predictions.decoder.bias"), "head.words.bias", tie),
@@ -116,14 +117,11 @@ def table(config: Config) -> list[Row]:
 
 def import_config(external: Mapping[str, Any], head: str | None = STORED_HEAD) -> Config:
     """Convert a config.json to a Config; missing fields have the defaults of transformers."""
-    raw = fill_defaults(external, "bert", _DEFAULTS, _FIXED)
-    if raw["classifier_dropout"] not in (None, raw["hidden_dropout_prob"]):
-        raise Unsupported("classifier_dropout must equal hidden_dropout_prob")
-    feed = feedforward_for(raw["hidden_act"], FEEDS)
+    head = _head_of_config(external) if head == STORED_HEAD else head
+    tied = {} if _head_name(head) in _WORD_HEADS else {"tie_word_embeddings": True}  # without words nothing is tied
+    raw = fill_defaults({**external, **tied}, "bert", _DEFAULTS, _FIXED)
     values = {field: raw[name] for field, name in _FIELDS.items()}
-    return from_dict(
-        Config, values | {"feedforward": feed, "head": _head_of_config(raw) if head == STORED_HEAD else head}
-    )
+    return from_dict(Config, values | {"feedforward": feedforward_for(raw["hidden_act"], FEEDS), "head": head})
 
 
 def export_config(config: Config) -> dict[str, Any]:
@@ -211,7 +209,6 @@ _DEFAULTS: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.1,
     "layer_norm_eps": 1e-12,
     "hidden_act": "gelu",
-    "classifier_dropout": None,
 }
 
 _FILES = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -311,5 +308,9 @@ def _check(config: Config) -> None:
         "attention": requires_softmax(config),
         "feedforward": requires_feedforward(FEEDS, config),
         "positions": ("learned", config.positions == "learned"),
+        "head": (
+            "one that reads the [CLS] vector",
+            config.head is None or "pool" not in Spec.parse(config.head).kwargs,
+        ),
     }
     check_requirements("BERT", config, needed)

@@ -38,7 +38,7 @@ from regard.weights.checkpoint_formats import (
     requires_softmax,
 )
 from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
-from regard.weights.hf.gpt2 import FEEDS, FIXED, blocks, check_dropout
+from regard.weights.hf.gpt2 import FEEDS, FIXED, blocks
 from regard.weights.table import Row, export_state_dict, import_state_dict, same, zero
 
 MODEL_TYPE = "decision_transformer"
@@ -82,7 +82,6 @@ def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def import_config(external: Mapping[str, Any]) -> Config:
     """Convert a config.json to a Config; missing fields have the defaults of transformers."""
     raw = fill_defaults(external, MODEL_TYPE, _DEFAULTS, FIXED)
-    check_dropout(raw)
     feed = feedforward_for(raw["activation_function"], FEEDS)
     values = {field: raw[name] for field, name in _FIELDS.items()}
     kind = "tanh" if raw["action_tanh"] else "linear"
@@ -149,7 +148,6 @@ _DEFAULTS: dict[str, Any] = {
     "n_inner": None,
     "activation_function": "relu",
     "resid_pdrop": 0.1,
-    "embd_pdrop": 0.1,
     "attn_pdrop": 0.1,
 }
 

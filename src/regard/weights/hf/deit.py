@@ -20,6 +20,7 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
+from regard.core.shapes import Tensor
 from regard.models import vit
 from regard.models.deit import Config
 from regard.models.vit import ViT
@@ -54,7 +55,7 @@ def table(config: Config | vit.Config) -> list[Row]:
 
 def import_config(external: Mapping[str, Any]) -> Config | vit.Config:
     """Convert a config.json to a Config."""
-    raw = fill_defaults(external, "deit", hf_vit.DEFAULTS, hf_vit.FIXED)
+    raw = fill_defaults(external, "deit", hf_vit.DEFAULTS, {})
     named = next(iter(raw.get("architectures") or ()), "DeiTModel")
     if named not in (PLAIN_CLASS, TEACHER_CLASS):
         raise Unsupported(f"{named} is not supported; choose one of: {PLAIN_CLASS}, {TEACHER_CLASS}")
@@ -71,11 +72,14 @@ def export_config(config: Config | vit.Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[ViT, dict[str, Any]]:
     """Load a local folder; return the model in eval mode, and its labels and preprocessing."""
-    return load_image_folder(
-        folder, lambda raw, _: import_config(raw), build_model, table, hf_preprocessing, hf_vit.add_missing_biases
-    )
+    return load_image_folder(folder, _import_config, build_model, table, hf_preprocessing, hf_vit.add_missing_biases)
 
 
 def save(folder: str | Path, what: ViT | Classifier) -> None:
     """Write a folder for transformers, atomically; of a classifier, with labels and preprocessing."""
     save_for_transformers(folder, what, ViT, export_config, table)
+
+
+def _import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config | vit.Config:
+    hf_vit.check_biases(raw, state)
+    return import_config(raw)

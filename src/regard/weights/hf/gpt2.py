@@ -6,6 +6,7 @@
     wte, lm_head                                      embed and head, tied
     wpe                                               learned positions
     a bias everywhere                                 the same, or zeros if bias=False
+    resid_pdrop, embd_pdrop                           dropout: the first of them
 
     model, text = gpt2.load("gpt2")                   a folder with config.json and model.safetensors
     gpt2.save("mine", model, text)                    GPT2LMHeadModel.from_pretrained("mine") reads it
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.config import from_dict
-from regard.core.errors import Unsupported
 from regard.models.gpt import GPT, Config
 from regard.weights.checkpoint_formats import (
     FILES,
@@ -89,19 +89,14 @@ def blocks(there: str, kind: str, heads: int) -> list[Row]:
 def import_config(external: Mapping[str, Any]) -> Config:
     """Convert a config.json to a Config; missing fields have the defaults of transformers."""
     raw = fill_defaults(external, "gpt2", _DEFAULTS, FIXED)
-    check_dropout(raw)
+    if "GPT2Model" in (external.get("architectures") or ()):
+        raw["tie_word_embeddings"] = True  # a file without a head
     feed = feedforward_for(raw["activation_function"], FEEDS)
     values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "feedforward": feed,
         "eos": single_token(raw["eos_token_id"]),
     }
     return from_dict(Config, values)
-
-
-def check_dropout(raw: Mapping[str, Any]) -> None:
-    """Raise `Unsupported` if the two dropout rates of GPT-2 differ."""
-    if raw["embd_pdrop"] != raw["resid_pdrop"]:
-        raise Unsupported(f"embd_pdrop and resid_pdrop must be equal, got {raw['embd_pdrop']} and {raw['resid_pdrop']}")
 
 
 def export_config(config: Config) -> dict[str, Any]:
@@ -164,7 +159,6 @@ FIXED: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
 
@@ -179,7 +173,6 @@ _DEFAULTS: dict[str, Any] = {
     "n_positions": 1024,
     "activation_function": "gelu_new",
     "resid_pdrop": 0.1,
-    "embd_pdrop": 0.1,
     "attn_pdrop": 0.1,
     "tie_word_embeddings": True,
     "eos_token_id": 50256,

@@ -95,8 +95,6 @@ def import_config(external: Mapping[str, Any]) -> Config:
     for name in ("attention_heads", "ffn_dim"):
         if (a := raw[f"encoder_{name}"]) != (b := raw[f"decoder_{name}"]):
             raise Unsupported(f"{name} of encoder and decoder must be equal, got {a} and {b}")
-    if raw.get("decoder_vocab_size") not in (None, raw["vocab_size"]):
-        raise Unsupported("source and target vocabulary must be shared")
     feed = feedforward_for(raw["activation_function"], FEEDS)
     values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "feedforward": feed,

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.config import from_dict
+from regard.core.errors import Unsupported
 from regard.models.swinv2 import Config, SwinV2
 from regard.weights.checkpoint_formats import (
     Classifier,
@@ -33,7 +34,7 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.hf.swin import DEFAULTS, FIXED, check_square, export_fields, import_fields, shared_rows
 from regard.weights.table import Row, linear, same, stack, view
-from regard.weights.timm.swin import check, check_rounding
+from regard.weights.timm.swin import check, rounded_windows
 
 
 def table(config: Config) -> list[Row]:
@@ -92,4 +93,5 @@ def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
 def _check(config: Config) -> None:
     check("transformers' Swin v2", config, "continuous", "attend")
     check_square("transformers' Swin v2", config)
-    check_rounding("transformers' Swin v2", config)
+    if windows := rounded_windows(config):
+        raise Unsupported(f"transformers' Swin v2 chooses {windows}; use an image size that merging divides")

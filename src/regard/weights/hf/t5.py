@@ -45,14 +45,15 @@ from regard.weights.table import Row, export_state_dict, import_state_dict, same
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-# transformers -> Regard; "gated-gelu" is the tanh approximation
+# dense_act_fn of transformers, "gated-" where is_gated_act -> Regard
 FEEDS = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "silu": "silu",
     "gated-relu": "reglu",
-    "gated-gelu": "geglu_tanh",
+    "gated-gelu": "geglu",
+    "gated-gelu_new": "geglu_tanh",
     "gated-silu": "swiglu",
 }
 
@@ -103,21 +104,36 @@ def table(config: Config) -> list[Row]:
 
 def _feed(config: Config) -> dict[str, str]:
     """Return the names of the matrices of a feed-forward: transformers -> Regard."""
-    gated = {internal: external for external, internal in FEEDS.items()}[config.feedforward].startswith("gated")
+    gated = _feed_forward(config)["is_gated_act"]
     return {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
+
+
+def _activation(raw: Mapping[str, Any]) -> str:
+    """Return the name in FEEDS. "gated-gelu" is the tanh approximation, unless dense_act_fn says otherwise."""
+    named = str(raw["feed_forward_proj"])
+    is_gated = raw.get("is_gated_act", named.startswith("gated-"))
+    name = raw.get("dense_act_fn", "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-"))
+    return f"gated-{name}" if is_gated else str(name)
+
+
+def _feed_forward(config: Config) -> dict[str, Any]:
+    """Return the fields of a config.json that say which feed-forward it is."""
+    name = {internal: external for external, internal in FEEDS.items()}[config.feedforward]
+    is_gated, act = name.startswith("gated-"), name.removeprefix("gated-")
+    named = "gated-gelu" if name == "gated-gelu_new" else name
+    return {"feed_forward_proj": named, "dense_act_fn": act, "is_gated_act": is_gated}
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
     """Convert a config.json to a Config; missing fields have the defaults of transformers."""
     there = {key: value for key, value in external.items() if value is not None}
     raw = fill_defaults(there, "t5", _DEFAULTS, _FIXED)
-    feed = feedforward_for(raw["feed_forward_proj"], FEEDS)
     scaled = raw.get("scale_decoder_outputs", raw["tie_word_embeddings"])
     values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "decoder_layers": raw.get("num_decoder_layers", raw["num_layers"]),
         "attention_dropout": raw["dropout_rate"],
         "activation_dropout": raw["dropout_rate"],
-        "feedforward": feed,
+        "feedforward": feedforward_for(_activation(raw), FEEDS),
         "tied": raw["tie_word_embeddings"],
         "scale_decoder_outputs": scaled,
         "eos": single_token(raw["eos_token_id"]),
@@ -134,10 +150,9 @@ def export_config(config: Config) -> dict[str, Any]:
     return {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration" if config.head else "T5Model"],
-        "is_encoder_decoder": True,
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "num_decoder_layers": config.decoder_layers,
-        "feed_forward_proj": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
+        **_feed_forward(config),
         "tie_word_embeddings": scaled,
         "eos_token_id": config.eos,
         **_FIXED,
@@ -193,7 +208,7 @@ _FIELDS = {  # Config -> config.json
 }
 
 # Required values of a config.json.
-_FIXED: dict[str, Any] = {"is_decoder": False, "is_encoder_decoder": True}
+_FIXED: dict[str, Any] = {"is_encoder_decoder": True}
 
 # Defaults of transformers.
 _DEFAULTS: dict[str, Any] = {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.config import from_dict
-from regard.core.errors import Unsupported
+from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.core.spec import Spec
 from regard.models.vit import Config, ViT
@@ -103,11 +103,11 @@ def check(config: Config, prefix: int) -> None:
 
 def import_config(external: Mapping[str, Any], pooler: bool = True) -> Config:
     """Convert a config.json to a Config; `pooler`: whether a bare ViTModel has one."""
-    raw = fill_defaults(external, "vit", DEFAULTS, FIXED)
-    named = next(iter(raw.get("architectures") or ()), "ViTModel")
+    named = next(iter(external.get("architectures") or ()), "ViTModel")
     if named not in ("ViTModel", "ViTForImageClassification"):
         raise Unsupported(f"{named} is not supported; choose one of: ViTModel, ViTForImageClassification")
     bare = named == "ViTModel"
+    raw = fill_defaults(external, "vit", DEFAULTS, FIXED if bare and pooler else {})
     representation = raw["pooler_output_size"] or raw["hidden_size"] if bare and pooler else None
     return from_dict(Config, import_fields(raw, not bare) | {"representation_size": representation})
 
@@ -162,7 +162,15 @@ def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
+    check_biases(raw, state)
     return import_config(raw, "pooler.dense.weight" in state)
+
+
+def check_biases(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Raise `BadInput` if config.json and the tensors disagree about biases of q, k and v."""
+    said, has = raw.get("qkv_bias", True), any(name.endswith("attention.query.bias") for name in state)
+    if said != has:
+        raise BadInput(f"qkv_bias in config.json is {said}, but the weights have {'such' if has else 'no such'} biases")
 
 
 _RENAMED = {

@@ -85,7 +85,8 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     name, arguments = timm_architecture(raw)
     if name not in ARCHITECTURES:
         raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of: {', '.join(ARCHITECTURES)}")
-    check_model_args(name, arguments, {"img_size", "in_chans", "num_classes", "drop_rate", "drop_path_rate"})
+    pool = "token" if name.endswith("_cls") else "avg"
+    check_model_args(name, arguments, {"img_size", "in_chans", "num_classes"}, {"global_pool": pool})
     if "patch_embed.proj.weight" not in state:
         raise BadInput("these are not the tensors of an MViTv2 of timm: patch_embed is missing")
     return Config(

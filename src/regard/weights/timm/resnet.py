@@ -44,7 +44,6 @@ from regard.weights.checkpoint_formats import (
 from regard.weights.table import Row, linear, same
 
 KNOWN = {f"{timm}resnet{n}": f"{size}{n}" for timm, size in (("", ""), ("se", "se-")) for n in (18, 34, 50, 101, 152)}
-ARGUMENTS = {"in_chans", "num_classes", "drop_rate", "drop_path_rate"}  # supported arguments of the constructor in timm
 _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
@@ -72,7 +71,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     name, arguments = timm_architecture(raw)
     if name not in KNOWN:
         raise Unsupported(f"timm's architecture '{name}' is not supported; choose one of {', '.join(KNOWN)}")
-    check_model_args(name, arguments, ARGUMENTS)
+    check_model_args(name, arguments, {"in_chans", "num_classes"}, {"global_pool": "avg", "act_layer": "relu"})
     values = {
         "num_classes": state["fc.weight"].shape[0] if "fc.weight" in state else 0,
         "image_size": int_if_square(timm_image_size(raw)),

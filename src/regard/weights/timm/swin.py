@@ -10,8 +10,9 @@
     timm_swin.save("mine", model)           timm.create_model("local-dir:mine", pretrained=True) reads it
 
 timm shifts the grid before padding it to whole windows, and attends to the padding: padding="shifted". It makes a
-difference only where windows do not divide a grid. Swin-S3, with other windows in every stage, is not supported, nor
-is an image size at which merging an odd grid changes the windows that timm chooses (240 pixels with windows of 7).
+difference only where windows do not divide a grid. Where patch merging meets an odd grid, timm up to 1.0.28 chose the
+windows for a grid rounded down (240 pixels with windows of 7: the last stage is not shifted); Regard rounds up, as
+newer versions do, and warns. Swin-S3, with other windows in every stage, is not supported.
 
 Liu et al.: Swin Transformer. ICCV 2021. arXiv:2103.14030
 Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
@@ -19,10 +20,11 @@ Wightman: PyTorch Image Models. 2019. doi:10.5281/zenodo.4414861
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, Unsupported
@@ -44,6 +46,9 @@ from regard.weights.checkpoint_formats import (
 )
 from regard.weights.table import Row, linear, same, view
 
+log = logging.getLogger("regard")
+C = TypeVar("C")
+
 PLAIN = re.compile(r"swin_(?:tiny|small|base|large)_patch4_window(?P<window>\d+)_(?P<image>\d+)")
 
 
@@ -64,13 +69,13 @@ def table(config: Config) -> list[Row]:
 def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config:
     """Convert a config.json and its tensors to a Config."""
     found, _ = import_fields(raw, state, PLAIN, "relative_position_bias_table", 1)
-    return from_dict(Config, found)
+    return warn_rounding(from_dict(Config, found))
 
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json: an architecture of timm and its arguments."""
     _check(config)
-    return export_fields(config, "swin_tiny_patch4_window7_224", {})
+    return export_fields(warn_rounding(config), "swin_tiny_patch4_window7_224", {})
 
 
 def load(folder: str | Path) -> tuple[Swin, dict[str, Any]]:
@@ -85,7 +90,6 @@ def save(folder: str | Path, what: Swin | Classifier) -> None:
 
 def _check(config: Config) -> None:
     check("timm's Swin", config, "table", "shifted")
-    check_rounding("timm's Swin", config)
 
 
 # -- shared by Swin and Swin v2 ----------------------------------------------------------------------------------------
@@ -129,19 +133,24 @@ def stage_grids(config: Any) -> list[Pair]:
     return [grid_size(config.image_size, config.patch_size * 2**stage) for stage in range(len(config.layers))]
 
 
-def check_rounding(whose: str, config: Any) -> None:
-    """Raise `Unsupported` if merging an odd grid changes the windows, which are chosen for sizes rounded down.
+def rounded_windows(config: Any) -> str:
+    """Return which windows differ if grids are rounded down where patch merging meets an odd one; "" if none do.
 
-    timm and transformers' Swin v2 build a grid of 8 (15 merged in pairs) as one of 7: a window of 7, not shifted.
+    A grid of 15, merged in pairs, is one of 8. Built for one of 7 its windows of 7 are not shifted.
     """
     for stage, grid in enumerate(stage_grids(config)):
         for side, pixels in zip(grid, pair(config.image_size), strict=True):
             rounded = pixels // (config.patch_size * 2**stage)
             if rounded < side and rounded <= config.window_size:
-                raise Unsupported(
-                    f"{whose} chooses the windows of stage {stage} for a grid side of {rounded}, but images of "
-                    f"{pixels} pixels have one of {side}; use an image size that {config.patch_size * 2**stage} divides"
-                )
+                return f"the windows of stage {stage} for a grid side of {rounded}, but {pixels} pixels have {side}"
+    return ""
+
+
+def warn_rounding(config: C) -> C:
+    """Return a Config; log a warning where older versions of timm choose other windows."""
+    if windows := rounded_windows(config):
+        log.warning("timm up to 1.0.28 chooses %s; newer versions round up, as Regard does", windows)
+    return config
 
 
 def import_fields(
@@ -151,7 +160,7 @@ def import_fields(
     name, arguments = timm_architecture(raw)
     if (found := plain.fullmatch(name)) is None:
         raise Unsupported(f"timm's architecture '{name}' is not supported")
-    check_model_args(name, arguments, _ARGUMENTS)
+    check_model_args(name, arguments, _ARGUMENTS, {"global_pool": "avg"})
     try:
         width, channels, patch, _ = state["patch_embed.proj.weight"].shape
         hidden = len(state["layers.0.blocks.0.mlp.fc1.weight"])
@@ -197,6 +206,5 @@ def export_fields(config: Any, architecture: str, more: Mapping[str, Any]) -> di
 
 _ARGUMENTS = {  # supported arguments of the constructor in timm
     *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depths", "num_heads", "window_size"),
-    *("mlp_ratio", "global_pool", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
-    *("pretrained_window_sizes", "strict_img_size", "weight_init"),
+    *("mlp_ratio", "pretrained_window_sizes", "strict_img_size"),
 }

@@ -25,7 +25,7 @@ from regard.core.shapes import Tensor
 from regard.models.swinv2 import Config, SwinV2
 from regard.weights.checkpoint_formats import Classifier, load_image_folder, save_for_timm, timm_preprocessing
 from regard.weights.table import Row, linear, same, stack, view
-from regard.weights.timm.swin import check, check_rounding, export_fields, import_fields, shared_rows
+from regard.weights.timm.swin import check, export_fields, import_fields, shared_rows, warn_rounding
 
 PLAIN = re.compile(
     r"swinv2_(?:tiny|small|base|large)_window(?:(?P<before>\d+)to)?(?P<window>\d+)_(?:\d+to)?(?P<image>\d+)"
@@ -59,14 +59,16 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     # Models with changed windows were pretrained at half the size, where the last stage was a window of half the width.
     moved = named["before"] and [int(named["before"])] * 3 + [int(named["before"]) // 2]
     before = (raw.get("model_args") or {}).get("pretrained_window_sizes") or moved
-    return from_dict(Config, found | {"pretrained_window_sizes": before if before and any(before) else None})
+    return warn_rounding(
+        from_dict(Config, found | {"pretrained_window_sizes": before if before and any(before) else None})
+    )
 
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json: an architecture of timm and its arguments."""
     _check(config)
     before = {"pretrained_window_sizes": list(config.pretrained_window_sizes or [0] * len(config.layers))}
-    return export_fields(config, "swinv2_tiny_window8_256", before)
+    return export_fields(warn_rounding(config), "swinv2_tiny_window8_256", before)
 
 
 def load(folder: str | Path) -> tuple[SwinV2, dict[str, Any]]:
@@ -81,4 +83,3 @@ def save(folder: str | Path, what: SwinV2 | Classifier) -> None:
 
 def _check(config: Config) -> None:
     check("timm's Swin v2", config, "continuous", "shifted")
-    check_rounding("timm's Swin v2", config)

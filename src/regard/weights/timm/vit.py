@@ -56,8 +56,7 @@ PLAIN = re.compile(r"(?:vit|deit|deit3)_(\w+?)(?:_distilled)?_patch\d+(?:_gap)?(
 ARGUMENTS = {  # of the constructor in timm; what the tensors show is not read from them
     *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "num_heads", "mlp_ratio"),
     *("global_pool", "class_token", "no_embed_class", "reg_tokens", "init_values", "fc_norm", "act_layer"),
-    *("dynamic_img_size", "dynamic_img_pad", "drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
-    *("pos_drop_rate", "weight_init", "qkv_bias"),
+    *("dynamic_img_size", "dynamic_img_pad", "qkv_bias"),
 }
 
 
@@ -133,7 +132,7 @@ def import_fields(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[s
     found = PLAIN.fullmatch(name)
     if not found or found[1] not in HEADS or (found[1] == "giant" and "dinov2" in name):
         raise Unsupported(f"timm's architecture '{name}' is not supported")
-    check_model_args(name, arguments, ARGUMENTS)
+    check_model_args(name, arguments, ARGUMENTS, {})
     try:
         (width, channels, *patch), many = state["patch_embed.proj.weight"].shape, state["pos_embed"].shape[1]
         ffn = state["blocks.0.mlp.fc1.weight"].shape[0]
@@ -150,9 +149,6 @@ def import_fields(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[s
             f"pos_embed has {many} rows, but images of {image[0]} x {image[1]} pixels have "
             f"{grid[0]} x {grid[1]} patches"
         )
-    mean = str(arguments.get("global_pool", raw.get("global_pool") or ("avg" if "_gap_" in name else "token")))
-    if mean not in ("avg", "token"):
-        raise Unsupported(f"pooling '{mean}' of timm's {name} is not supported; expected 'token' or 'avg'")
     return {
         "num_classes": state["head.weight"].shape[0] if "head.weight" in state else 0,
         "image_size": int_if_square(image),
@@ -163,11 +159,20 @@ def import_fields(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[s
         "layers": sum(name.endswith(".attn.proj.weight") for name in state),
         "ffn": ffn,
         "num_prefix_tokens": prefix,
-        "pool": "token" if mean == "token" else "mean_norm" if "fc_norm.weight" in state else "mean",
+        "pool": read_pool(raw, state),
         "layer_scale": (arguments.get("init_values") or 1e-5) if "blocks.0.ls1.gamma" in state else None,
         "positions": "learned(prefix=0)" if bare and prefix else "learned",
         "feedforward": feedforward_for(str(arguments.get("act_layer") or "gelu"), FEEDS),
     }
+
+
+def read_pool(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:
+    """Return what the head reads: the class token, or the mean of the tokens, before the last norm or after it."""
+    name, arguments = timm_architecture(raw)
+    pool = str(arguments.get("global_pool", raw.get("global_pool") or ("avg" if "_gap_" in name else "token")))
+    if pool not in ("avg", "token"):
+        raise Unsupported(f"pooling '{pool}' of timm's {name} is not supported; expected 'token' or 'avg'")
+    return "token" if pool == "token" else "mean_norm" if "fc_norm.weight" in state else "mean"
 
 
 def export_config(config: Config) -> dict[str, Any]:

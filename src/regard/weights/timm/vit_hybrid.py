@@ -31,6 +31,7 @@ from regard.tokens.patches import grid_size
 from regard.weights.checkpoint_formats import (
     Classifier,
     check_model_args,
+    feedforward_for,
     int_if_square,
     load_image_folder,
     save_for_timm,
@@ -72,7 +73,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
     name, arguments = timm_architecture(raw)
     if not (found := HYBRID.fullmatch(name)):
         raise Unsupported(f"timm's architecture '{name}' is not supported")
-    check_model_args(name, arguments, timm_vit.ARGUMENTS)
+    check_model_args(name, arguments, timm_vit.ARGUMENTS, {})
     try:
         width, _, *patch = state["patch_embed.proj.weight"].shape
         channels = next(x.shape[1] for n, x in state.items() if re.search(r"backbone\.(stem\.)?conv\.weight", n))
@@ -99,6 +100,8 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
         "layers": sum(n.endswith(".attn.proj.weight") for n in state),
         "ffn": ffn,
         "stem": f"hybrid(layers={layers})",
+        "pool": timm_vit.read_pool(raw, state),
+        "feedforward": feedforward_for(str(arguments.get("act_layer") or "gelu"), timm_vit.FEEDS),
     }
     return from_dict(Config, values)
 

@@ -1,0 +1,29 @@
+"""Associative recall with a small encoder: the value that stood beside a key, up to 500 tokens before.
+
+task       fill the blanks of a row of 512 symbols
+data       generated (data.synthetic.symbols): 32 pairs of 64 keys and 64 values, then every key once more
+licence    nothing but numbers
+paper      Arora et al., Zoology, 2023, arXiv:2312.04927 (multi-query associative recall)
+machine    one GPU; 0.9 million parameters
+expected   nearly all blanks for softmax attention; 1 of 64 by guessing
+measured   not yet at this size: docs/variants.md has a smaller one on a CPU
+command    regard train recall --out runs/recall
+           regard train recall "model.attention=linear" --out runs/recall-linear
+"""
+
+from dataclasses import replace
+
+from _long_range import ENCODER, TRAIN
+
+from regard.data.synthetic.symbols import AssociativeRecall
+from regard.tasks.text import symbol_prediction
+from regard.training.recipe import Recipe
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=replace(ENCODER, length=512),
+        task=symbol_prediction.Config(),
+        data=AssociativeRecall(context_length=512, pairs=32, symbols=128, batch_size=32),
+        train=TRAIN,
+    )
