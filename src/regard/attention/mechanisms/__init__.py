@@ -15,6 +15,7 @@ MECHANISMS: Registry = {
     "image_local_2d": ("regard.attention.mechanisms.image_local_2d", "ImageLocal2DAttention"),
     "axial": ("regard.attention.mechanisms.axial", "AxialAttention"),
     # sparse by content
+    "sinkhorn": ("regard.attention.mechanisms.sinkhorn", "SinkhornAttention"),
     "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
     "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
