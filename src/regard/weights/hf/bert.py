@@ -308,6 +308,9 @@ def _check(config: Config) -> None:
         "attention": requires_softmax(config),
         "feedforward": requires_feedforward(FEEDS, config),
         "positions": ("learned", config.positions == "learned"),
-        "head": ("one that reads the [CLS] vector", config.head is None or "pool" not in Spec.parse(config.head).kwargs),
+        "head": (
+            "one that reads the [CLS] vector",
+            config.head is None or "pool" not in Spec.parse(config.head).kwargs,
+        ),
     }
     check_requirements("BERT", config, needed)
