@@ -1,6 +1,7 @@
 # make demo    translate a few sentences and draw the attention of one
 # make test    the default tests (about nine minutes on two cores)
 # make test-long   the long ones: fifty kills, ten gigabytes, four processes
+# make mutants   200 changes of the sources, each of which some test should notice (an hour on two cores)
 # make lint | docs | bench | gpu
 #
 # Only Python >= 3.11 and make are needed; everything goes into .venv.
@@ -15,7 +16,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-long gpu lint docs bench clean
+.PHONY: demo test test-long gpu mutants lint docs bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -29,6 +30,9 @@ test-long: $(VENV)/.installed-test
 
 gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m gpu
+
+mutants: $(VENV)/.installed-test
+	$(BIN)/python scripts/mutants.py --jobs $(JOBS)
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .
@@ -58,4 +62,4 @@ $(VENV)/.installed-%: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) site dist build
+	rm -rf $(VENV) site dist build .mutants

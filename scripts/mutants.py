@@ -29,6 +29,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -282,28 +283,38 @@ def run_jobs(jobs: Iterator[Job], number: int) -> None:
         __import__(name)
     running: dict[int, tuple[Job, Path, float]] = {}
     left, places = iter(jobs), [WORK / f"tree-{n}" for n in range(number)]
-    while True:
-        while places and (job := next(left, None)) is not None:
-            place = places.pop()
-            source = make_tree(place, job.mutant)
-            if not (child := os.fork()):
-                _child(job, source, place)
-            running[child] = job, place, time.monotonic()
-        if not running:
-            return
-        time.sleep(0.1)
-        for child, (job, place, began) in list(running.items()):
-            ended, status = os.waitpid(child, os.WNOHANG)
-            late = not ended and time.monotonic() - began > job.limit
-            if late:
-                os.killpg(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            if ended or late:
-                del running[child]
-                places.append(place)
-                out = place / "out.json"
-                found = json.loads(out.read_text()) if out.is_file() and not late else {}
-                job.done(None if late else os.waitstatus_to_exitcode(status), found)
+    try:
+        while True:
+            while places and (job := next(left, None)) is not None:
+                place = places.pop()
+                source = make_tree(place, job.mutant)
+                if not (child := os.fork()):
+                    _child(job, source, place)
+                running[child] = job, place, time.monotonic()
+            if not running:
+                return
+            time.sleep(0.1)
+            for child, (job, place, began) in list(running.items()):
+                ended, status = os.waitpid(child, os.WNOHANG)
+                late = not ended and time.monotonic() - began > job.limit
+                if late:
+                    _end(child)
+                if ended or late:
+                    del running[child]
+                    places.append(place)
+                    out = place / "out.json"
+                    found = json.loads(out.read_text()) if out.is_file() and not late else {}
+                    job.done(None if late else os.waitstatus_to_exitcode(status), found)
+    finally:
+        for child in running:
+            _end(child)
+
+
+def _end(child: int) -> None:
+    """End a process with all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def _child(job: Job, source: Path, place: Path) -> None:
@@ -473,6 +484,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run those that survived again")
     parser.add_argument("--report", action="store_true", help="print what is known only")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # processes are ended first
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     WORK.mkdir(exist_ok=True)

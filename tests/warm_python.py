@@ -9,6 +9,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from tests.deadline import read_line
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -25,7 +27,7 @@ class WarmPython:
     def __call__(self, code):
         (self.folder / "code").write_text(code, encoding="utf-8")
         print(self.folder, file=self.process.stdin, flush=True)
-        status = int(self.process.stdout.readline())
+        status = int(read_line(self.process, self.process.stdout, 600))
         assert status == 0, (self.folder / "err").read_text(encoding="utf-8")[-4000:]
         return (self.folder / "out").read_text(encoding="utf-8")
 

@@ -27,6 +27,7 @@ FIXED = {
     "handwriting": UNROLLED,
     "ctc": UNROLLED,
     "attention_asr": UNROLLED,
+    "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
 }
@@ -36,7 +37,10 @@ NOT_IN_ONNX = {"elmo": "its LSTM narrows what it says, which ONNX's has no part 
 
 ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
-    ("gpt", "bert", "gru_to_attention", "decision_transformer", "elmo", "ctc", "attention_asr", "cct", "vit", "deit"),
+    (
+        *("gpt", "bert", "star_transformer", "bp_transformer", "gru_to_attention", "decision_transformer"),
+        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit"),
+    ),
     ONE,
 )
 SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)

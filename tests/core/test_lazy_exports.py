@@ -40,7 +40,9 @@ for package, exported in zip(packages, names):
         assert not inspect.ismodule(getattr(package, name)), name
     print(*exported)
 """
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    ).stdout
     for package, line in zip(PACKAGES, printed.splitlines(), strict=True):
         found = set(line.split())
         assert found >= EXPECTED[package]
@@ -52,7 +54,9 @@ def test_packages_without_use_load_none_of_their_parts():
     packages = tuple(f"regard.{package}" for package in PACKAGES)
     starts = tuple(f"{package}." for package in packages)
     code = f"import sys, {', '.join(packages)}; print(*(n for n in sys.modules if n.startswith({starts})))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    ).stdout.split()
     assert all(
         name in ("regard.attention.aligners", "regard.attention.mechanisms", "regard.attention.mixers")
         for name in found

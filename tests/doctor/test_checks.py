@@ -27,6 +27,8 @@ TINY = {
     "luong": {"width": 10, "hidden": 10, "layers": 2, "encoder": "lstm"},
     "gpt": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "bert": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+    "star_transformer": {"width": 16, "heads": 2, "layers": 2, "length": 32},
+    "bp_transformer": {"width": 16, "heads": 2, "layers": 2, "ffn": 24, "neighbours": 1},
     "gru_to_attention": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "t5": {"width": 16, "heads": 2, "head_dim": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
 }
@@ -55,6 +57,11 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"vocab": 19, "width": 8, "hidden": 12, "filters": (4, 4, 6), "char_dim": 4, "max_word_length": 12},
         {"causal", "steps", "decoding"},
     ),
+    "set_transformer": (
+        {"input_dim": 3, "width": 12, "heads": 2, "attention": "isab(points=3)"},
+        {"causal", "steps", "decoding"},
+    ),
+    "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }
 IMAGES = {  # models that take images
@@ -69,11 +76,19 @@ IMAGES = {  # models that take images
 
 
 TEXT = [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()]
-UNTIED = ("transformer", "gpt", "bert", "rnnsearch")  # the others are tested by default with tied embeddings only
+ENCODERS = ("star_transformer", "bp_transformer")  # with heads that have no tied weights
+UNTIED = (
+    "transformer",
+    "gpt",
+    "bert",
+    "rnnsearch",
+    *ENCODERS,
+)  # the others are tested by default with tied embeddings only
 CASES = [
     pytest.param(name, tied, marks=() if tied or name in UNTIED else pytest.mark.long, id=f"{name}-{kind}")
     for name in TEXT
     for kind, tied in (("untied", False), ("tied", True))
+    if not (tied and name in ENCODERS)
 ]
 
 
@@ -84,6 +99,8 @@ def test_registered_token_models_pass(name, tied):
     if name == "bert":  # tied only in the masked-LM head; not a decoder
         settings, absent = {"head": "pretraining" if tied else "tags(5)"}, {"empty", "causal", "steps", "decoding"}
         absent |= set() if tied else {"tied"}
+    elif name in ENCODERS:
+        settings, absent = {"head": "tags(5)"}, {"causal", "steps", "decoding"}
     elif name != "online_alignment":  # has no tied weights
         settings["tied"] = tied
     model = regard.build(name, vocab=37, **TINY[name], **settings)

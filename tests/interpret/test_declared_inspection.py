@@ -181,3 +181,15 @@ def test_convolutional_classifier_is_inspected_too():
     assert "no attention maps" in seen.note
     with pytest.raises(Unsupported):
         seen.rollout(0)
+
+
+def test_handwriting_is_drawn_with_its_window(tmp_path):
+    import regard
+    from regard.interpret.figures import make_figure
+    from regard.interpret.inspection import inspect
+
+    figure = make_figure(inspect(regard.load("pen-digits"), {"text": "42"}))
+    figure.save(tmp_path / "digits.svg")
+    drawn = (tmp_path / "digits.svg").read_text(encoding="utf-8")
+    assert figure.text().startswith("42: ")
+    assert "pen points" in drawn

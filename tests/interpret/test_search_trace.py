@@ -52,12 +52,12 @@ def zoo():
 def test_recorded_ends_are_what_the_search_gives_and_looking_on_changes_nothing(name, seed):
     model, tree, found = recorded(name, seed)
     assert found == SEARCHES[name](model, SOURCE)
-    assert tree.found == found
+    assert tree.hypotheses == found
     ends = tree.ends()
     assert [list(node.path) for node in ends] == [one.tokens for one in found]
     for node, one in zip(ends, found, strict=True):
-        assert math.isclose(node.total, one.log_probability, abs_tol=1e-5)
-        assert (node.fate == "ended") == one.finished
+        assert math.isclose(node.total_log_prob, one.log_probability, abs_tol=1e-5)
+        assert (node.status == "finished") == one.finished
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -68,8 +68,8 @@ def test_every_node_has_the_log_probability_of_the_model_re_run(name):
         before = tree.nodes[node.parent].path
         scores = torch.tensor(log_probs(model, SOURCE[0], before), dtype=torch.float64)
         scores[banned] = -math.inf
-        assert math.isclose(node.gain, float(scores.log_softmax(-1)[node.token]), abs_tol=1e-5)
-        assert math.isclose(node.total, tree.nodes[node.parent].total + node.gain, abs_tol=1e-6)
+        assert math.isclose(node.log_prob, float(scores.log_softmax(-1)[node.token]), abs_tol=1e-5)
+        assert math.isclose(node.total_log_prob, tree.nodes[node.parent].total_log_prob + node.log_prob, abs_tol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["beam", "penalised", "diverse"])
@@ -78,19 +78,23 @@ def test_what_is_pruned_ranks_below_what_is_kept_and_every_loss_has_a_reason(nam
     for step in tree.steps:
         for group in {node.group for node in step.nodes}:
             own = [node for node in step.nodes if node.group == group]
-            ranks = {fate: [n.rank if n.rank is not None else n.total for n in own if n.fate == fate] for fate in ("kept", "pruned")}  # fmt: skip  # noqa: E501
-            words = [n.rank if n.rank is not None else n.total for n in own if n.fate == "pruned" and n.token != EOS]
+            ranks = {status: [n.rank if n.rank is not None else n.total_log_prob for n in own if n.status == status] for status in ("kept", "pruned")}  # fmt: skip  # noqa: E501
+            words = [
+                n.rank if n.rank is not None else n.total_log_prob
+                for n in own
+                if n.status == "pruned" and n.token != EOS
+            ]
             assert not words or max(words) <= min(ranks["kept"])
-        assert all(node.why for node in step.nodes if node.fate == "pruned")
-    going = {node.parent for node in tree.nodes if node.fate != "pruned"}
+        assert all(node.reason for node in step.nodes if node.status == "pruned")
+    going = {node.parent for node in tree.nodes if node.status != "pruned"}
     for node in tree.nodes[1:]:
         last = node.time == len(tree.steps) - 1
-        assert (node.lost >= 0) == (node.fate == "kept" and node.id not in going and not last)
-        assert node.lost < 0 or node.why
+        assert (node.pruned_at >= 0) == (node.status == "kept" and node.id not in going and not last)
+        assert node.pruned_at < 0 or node.reason
 
 
 def test_outputs_that_are_pushed_out_say_so():
-    told = [node.why for seed in range(6) for node in recorded("beam", seed)[1].nodes if node.fate == "ended"]
+    told = [node.reason for seed in range(6) for node in recorded("beam", seed)[1].nodes if node.status == "finished"]
     assert any("score better" in why for why in told)
     assert "" in told
 
@@ -101,12 +105,14 @@ def test_a_drawn_word_lies_where_its_random_number_fell(seed):
     drawn = 0
     for step in tree.steps:
         for draw in step.draws:
-            (node,) = (n for n in step.nodes if n.parent == draw.parent and n.beam == draw.beam and n.fate != "pruned")
-            assert draw.begins - 1e-6 <= draw.uniform <= draw.ends + 1e-6
-            assert math.isclose(draw.ends - draw.begins, node.share, abs_tol=1e-6)
-            assert draw.left <= min(8, draw.of)
+            (node,) = (
+                n for n in step.nodes if n.parent == draw.parent and n.beam == draw.beam and n.status != "pruned"
+            )
+            assert draw.low - 1e-6 <= draw.uniform <= draw.high + 1e-6
+            assert math.isclose(draw.high - draw.low, node.share, abs_tol=1e-6)
+            assert draw.num_left <= min(8, draw.num_allowed)
             offered = [n for n in step.nodes if n.parent == draw.parent and n.beam == draw.beam]
-            assert all((n.share == 0) == n.why.startswith("cut by") for n in offered)
+            assert all((n.share == 0) == n.reason.startswith("cut by") for n in offered)
             assert sum(n.share for n in offered) == pytest.approx(1)
             drawn += 1
     assert drawn > 3
@@ -146,7 +152,7 @@ def test_rows_of_every_kind_of_model_are_over_its_source(model):
 def test_the_winners_rows_are_the_watched_maps_of_its_translation(zoo, name):
     translate = zoo(name)
     shown = trace_search(translate, {"text": LINE}, method="beam", beam_size=4)
-    best = shown["found"][0]
+    best = shown["hypotheses"][0]
     assert best["text"] == translate([LINE], beam_size=4)[0]
     traces = {trace.name: trace for trace in translate.attention(LINE) if trace.kind in ("cross", "align")}
     assert list(traces) == shown["maps"]
@@ -166,7 +172,7 @@ def test_a_gpt_looks_back_at_its_own_words_whatever_other_beams_wrote(zoo, how):
     shown = trace_search(write, {"text": "ROMEO:\n"}, method=how, max_new_tokens=9, beam_size=3, num_candidates=2)
     assert shown["attention_kind"] == "self"
     nodes = {node["id"]: node for step in shown["steps"] for node in step["nodes"]}
-    for found in shown["found"]:
+    for found in shown["hypotheses"]:
         traces = write.attention("ROMEO:\n", found["text"])
         prompt = len(shown["source"])
         for trace, number in zip(traces, range(len(shown["maps"])), strict=True):
@@ -192,8 +198,8 @@ def test_every_way_that_is_offered_gives_what_the_predictor_gives(zoo, name):
         settings = {"method": how, "beam_size": call.get("beam_size", 4), **(drawn if how == "sample" else {})}
         shown = trace_search(predictor, {"text": line}, **settings, diversity=2.0, num_candidates=2)
         expected = predictor.candidates([line], **call)[0]
-        assert [one["text"] for one in shown["found"]] == [one.text for one in expected]
-        assert [one["score"] for one in shown["found"]] == pytest.approx([one.score for one in expected], abs=1e-4)
+        assert [one["text"] for one in shown["hypotheses"]] == [one.text for one in expected]
+        assert [one["score"] for one in shown["hypotheses"]] == pytest.approx([one.score for one in expected], abs=1e-4)
         json.dumps(shown, allow_nan=False)
 
 
@@ -208,7 +214,7 @@ def test_a_writer_gives_what_it_writes(zoo):
         shown = trace_search(
             write, {"text": "ROMEO:"}, method=how, max_new_tokens=12, **({} if how == "greedy" else call)
         )
-        assert [one["text"] for one in shown["found"]] == [
+        assert [one["text"] for one in shown["hypotheses"]] == [
             w.text for w in write.candidates(["ROMEO:"], max_new_tokens=12, **call)[0]
         ]
         assert shown["steps"][-1]["stopped"]
@@ -225,8 +231,8 @@ def test_a_lattice_is_the_transcribers_own(zoo, how):
     hear = zoo("digits")
     shown = trace_search(hear, {"audio": "docs/assets/digits.wav"}, method=how, beam_size=4)
     heard = hear(["docs/assets/digits.wav"], beam_size=1 if how == "greedy" else 4)[0]
-    assert shown["found"][0]["text"] == heard.text == "one four zero five five six"
-    assert shown["found"][0]["score"] == pytest.approx(heard.score, abs=1e-4)
+    assert shown["hypotheses"][0]["text"] == heard.text == "one four zero five five six"
+    assert shown["hypotheses"][0]["score"] == pytest.approx(heard.score, abs=1e-4)
     frames = len(shown["path"])
     assert len(shown["steps"]) == len(shown["share"]) == len(shown["probabilities"]) == frames
     assert all(sum(row) == pytest.approx(1, abs=0.01) for row in (*shown["share"], *shown["probabilities"]))

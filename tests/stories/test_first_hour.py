@@ -7,7 +7,10 @@ import subprocess
 import time
 from functools import partial
 
+import pytest
+
 import regard
+from tests.deadline import read_all
 from tests.stories.command import arguments, environment, run
 
 
@@ -88,6 +91,7 @@ def test_train_then_measure_then_use(corpus, tmp_path, warm):
     assert "float32, 1 thread" in done.err
 
 
+@pytest.mark.long
 def test_stopping_early(translator_folder, tmp_path):
     """Ctrl-C while translating keeps what is done; a reader that leaves is no error worth words."""
     how = arguments("translate", "--model", translator_folder, "--beam-size", 1, "--output", tmp_path / "out.txt")
@@ -100,7 +104,7 @@ def test_stopping_early(translator_folder, tmp_path):
         while not [f for f in tmp_path.glob(".*.part") if f.stat().st_size] and time.monotonic() - waited < 60:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read().decode()
+        said = read_all(process, process.stderr, 60).decode()
         assert process.wait(60) == 130
     assert said.splitlines() == [f"regard: what was finished is in {tmp_path / 'out.txt'}.part", "regard: interrupted"]
     assert [file.name for file in tmp_path.iterdir()] == ["out.txt.part"]

@@ -10,10 +10,11 @@ import importlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import traceback
 from pathlib import Path
+
+from tests.deadline import run_group
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ def together(ranks, module, *words, timeout=300):
     command = [sys.executable, "-m", "tests.training.run_ranks", str(ranks), module, *map(str, words)]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    done = run_group(command, timeout, env=env, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

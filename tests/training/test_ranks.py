@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from regard.core.errors import RegardError
 from regard.training import train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.weights.folder import load_model
+from tests.deadline import run_group
 from tests.training.run_ranks import together
 
 HERE = Path(__file__).resolve()
@@ -49,7 +49,7 @@ def torchrun(ranks, jobs, folder, *options, timeout=300):
     command += [*options, "-m", "tests.training.rank_jobs", str(written(jobs, folder))]
     paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, env=env, cwd=HERE.parents[2], capture_output=True, text=True, timeout=timeout)
+    done = run_group(command, timeout, env=env, cwd=HERE.parents[2])
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stderr
 

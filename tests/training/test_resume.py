@@ -14,12 +14,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard.attention.mechanisms.routing import RoutingAttention
 from regard.core.errors import BadInput
 from regard.training import train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.checkpoint.manifest import MANIFEST, find_damage, read_manifest, seal_manifest
 from regard.training.loop import TrainingRun
 from regard.training.recipe import override_recipe
+from tests.long_params import rest_is_long
 
 CLOCKS = ("seconds", "tokens_per_second")
 BASE = [
@@ -119,7 +121,18 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+LONG = (
+    "three batches an update",
+    "no moving average",
+    "one batch an update",
+    "muon",
+    "adafactor",
+    "sgd",
+    "layer-wise decay",
+)
+
+
+@pytest.mark.parametrize("way", rest_is_long(WAYS, *WAYS.keys() - LONG))
 def test_train_n_stop_and_resume_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
     whole = override_recipe(recipe, [*BASE, *WAYS[way]])
     train(whole, tmp_path / "straight")
@@ -144,6 +157,17 @@ def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch,
     assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
 
 
+def test_centroids_move_after_updates_and_are_resumed_to_the_bit(recipe, tmp_path, monkeypatch):
+    whole = override_recipe(recipe, [*BASE, "model.attention=routing(clusters=2, window=4)"])
+    train(whole, tmp_path / "straight")
+    in_pieces(whole, tmp_path / "stopped", [5], monkeypatch)
+    assert_equal_runs(tmp_path / "straight", tmp_path / "stopped", end(tmp_path / "straight"))
+    weights = read_weights(tmp_path / "straight" / "checkpoints" / "final.safetensors")
+    moved = [x for key, x in weights.items() if key.endswith("centroids")]
+    heads, clusters, head_dim = moved[0].shape
+    assert not any(torch.equal(x, RoutingAttention(heads, head_dim, clusters).centroids) for x in moved)
+
+
 @pytest.fixture(scope="module")
 def straight(recipe, tmp_path_factory):
     """Ten updates without interruption."""
@@ -152,6 +176,7 @@ def straight(recipe, tmp_path_factory):
     return out
 
 
+@pytest.mark.long
 def test_a_run_stopped_after_every_single_update_ends_at_the_same_bits(recipe, tmp_path, monkeypatch, straight):
     in_pieces(override_recipe(recipe, BASE), tmp_path / "stopped", range(1, 10), monkeypatch)
     assert_equal_runs(straight, tmp_path / "stopped", end(straight))

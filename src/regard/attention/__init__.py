@@ -22,7 +22,8 @@ from regard.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from regard.attention.capture.watch import watch
-    from regard.attention.joins import JOINS, OutputProjection
+    from regard.attention.joins import JOINS
+    from regard.attention.joins.concat import OutputProjection
     from regard.attention.kv_cache import BeamTable, KVCache
     from regard.attention.mask import (
         CausalMask,
@@ -73,7 +74,8 @@ _MODULES = {
     "protocol": ("Aligner", "Mechanism", "Mixer", "Traits"),
     "multihead": ("MultiHeadAttention",),
     "projections": ("PROJECTIONS", "CrossProjection", "QKVProjection"),
-    "joins": ("JOINS", "OutputProjection"),
+    "joins": ("JOINS",),
+    "joins.concat": ("OutputProjection",),
     "kv_cache": ("BeamTable", "KVCache"),
     "window_attention": ("CosineWindowAttention", "WindowAttention"),
     "capture.watch": ("watch",),

@@ -128,6 +128,12 @@ class BeamTable:
             return DenseMask(self.allow)
         return None if self.single_beam else DenseMask(self.allow[:, :, : self.filled])
 
+    def positioned_mask(self) -> DenseMask:
+        """Return the mask of the newest slots, which knows when each query and key was written."""
+        return DenseMask(
+            self.allow if isinstance(self.filled, Tensor) else self.allow[:, :, : self.filled], self.positions()
+        )
+
     def positions(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
         """Return the times of the newest slots (the queries) and of all slots that are read (the keys)."""
         k = self.allow.shape[1]

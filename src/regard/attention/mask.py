@@ -17,7 +17,7 @@ import torch
 
 from regard.core import html
 from regard.core.errors import BadInput
-from regard.core.shapes import Bool, Float, Int, Rows, Tensor
+from regard.core.shapes import Bool, Float, Int, Rows, Shaped, Tensor
 
 
 class Mask:
@@ -25,6 +25,7 @@ class Mask:
 
     batched = False  # whether the formula reads b
     kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must support
+    token_positions: tuple[Tensor, Tensor] | None = None  # of queries #B N and keys #B M, unless they are their indices
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Return whether query n of input b may attend to key m; index tensors that broadcast -> bool."""
@@ -129,8 +130,10 @@ class PaddingMask(Mask):
         self.lengths = lengths
 
     @classmethod
-    def from_lengths(cls, tokens: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
-        """Return the mask of padded rows, None without lengths; raises `BadInput` for impossible lengths.
+    def from_lengths(cls, rows: Shaped[Tensor, "B N *any"], lengths: Int[Tensor, " B"] | None) -> PaddingMask | None:
+        """Return the mask of padded rows, token ids or vectors; None without lengths.
+
+        Raises `BadInput` for impossible lengths.
 
         Values are checked on the CPU only, since reading them from a GPU would wait for it; compiled code checks
         nothing.
@@ -139,7 +142,7 @@ class PaddingMask(Mask):
             return None
         if torch.compiler.is_compiling():
             return cls(lengths)
-        batch, n = tokens.shape
+        batch, n = rows.shape[:2]
         if not isinstance(lengths, Tensor) or lengths.shape != (batch,) or lengths.is_floating_point():
             is_ = (
                 f"{lengths.dtype} of {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else type(lengths).__name__
@@ -239,6 +242,11 @@ class DocumentMask(Mask):
             - self.cu_seqlens[:-1].long()[self.segment_ids]
         )
 
+    @property
+    def token_positions(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        found = self.positions()[None]
+        return found, found
+
     def _sizes(self) -> tuple[int, int]:
         return len(self.segment_ids), len(self.segment_ids)
 
@@ -251,8 +259,12 @@ class DenseMask(Mask):
 
     batched = True
 
-    def __init__(self, allowed: Bool[Tensor, "B N M"]) -> None:
-        self.allowed = allowed
+    def __init__(
+        self,
+        allowed: Bool[Tensor, "B N M"],
+        token_positions: tuple[Int[Tensor, "#B N"], Int[Tensor, "#B M"]] | None = None,
+    ) -> None:
+        self.allowed, self.token_positions = allowed, token_positions
         self._additive: Tensor | None = None
         self._empty_rows: tuple[Tensor | None] | None = None
 
@@ -318,6 +330,10 @@ class And(Mask):
         if len(found) < 2:
             return found[0] if found else None
         return PaddingMask(torch.stack([part.lengths for part in found]).amin(0))
+
+    @property
+    def token_positions(self) -> tuple[Tensor, Tensor] | None:  # type: ignore[override]
+        return next((part.token_positions for part in self.parts if part.token_positions is not None), None)
 
     def _sizes(self) -> tuple[int, int] | None:
         return next((found for part in self.parts if (found := part._sizes())), None)

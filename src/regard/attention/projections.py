@@ -3,6 +3,8 @@
     linear       q, k, v = x W            one matrix, rows ordered by key head: queries of the group, its key, its value
     cross        q = x W_q;  k, v = c W_kv
     shared_qk    q = k = x W_qk;  v = x W_v
+    value        v = x W_v;  q = k = 0    for mechanisms that read only values
+    collaborative    q_h = x W_q diag(m_h);  k = x W_k, shared by all heads;  v = x W_v    (collaborative.py)
 
 One `qkv` matrix is one product, and a contiguous slice of its rows is whole heads (tensor parallelism). `qk_positions`
 are position vectors added to the inputs of q and k, but not of v, in every layer (DETR). Queries and keys may be
@@ -24,6 +26,8 @@ PROJECTIONS: Registry = {
     "linear": ("regard.attention.projections", "QKVProjection"),
     "cross": ("regard.attention.projections", "CrossProjection"),
     "shared_qk": ("regard.attention.projections", "SharedQKProjection"),
+    "value": ("regard.attention.projections", "ValueProjection"),
+    "collaborative": ("regard.attention.collaborative", "CollaborativeProjection"),
 }
 
 KeyValue = tuple[Tensor, Tensor]  # k B G M D and v B G M E
@@ -128,3 +132,27 @@ class SharedQKProjection(nn.Module):
     def _split(self, qk_v: Tensor) -> tuple[Tensor, Tensor]:
         qk, v = qk_v.unflatten(-1, (-1, 2, self.head_dim)).transpose(1, 2).unbind(3)
         return qk, v
+
+
+class ValueProjection(nn.Module):
+    """Project x to v only; q and k are zeros, which take no memory."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads or heads, head_dim or width // heads
+        self.v = nn.Linear(width, self.kv_heads * self.head_dim, bias=bias)
+
+    def forward(
+        self, x: Float[Tensor, "B N C"], qk_positions: Float[Tensor, "#B N C"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q B H N D, k B G N D and v B G N D."""
+        v: Tensor = self.v(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        zero = v.new_zeros(())
+        return zero.expand(v.shape[0], self.heads, *v.shape[2:]), zero.expand(v.shape), v

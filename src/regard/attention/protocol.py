@@ -44,6 +44,14 @@ class Traits:
     budget: str = ""  # the argument that brings it closer to softmax attention the larger it is: "features"
 
 
+def check_mask(mask: Mask | None, traits: Traits, name: str) -> None:
+    """Raise `Unsupported` for a mask that these traits do not offer."""
+    offered = traits.masks
+    if mask is not None and "any" not in offered and not mask.kinds <= offered:
+        kinds = ", ".join(sorted(mask.kinds - offered))
+        raise Unsupported(f"{name} takes no mask of kind {kinds}; it supports {', '.join(sorted(offered))}")
+
+
 class DecodingState(Protocol):
     """What a mechanism carries from step to step while decoding."""
 
@@ -66,7 +74,7 @@ class Mechanism(nn.Module):
     """
 
     traits: ClassVar[Traits]
-    default_projection: ClassVar[str] = "linear"  # of PROJECTIONS: how its q, k and v are made
+    default_projection: str = "linear"  # of PROJECTIONS: how its q, k and v are made
 
     def forward(
         self,
@@ -114,15 +122,14 @@ class Mechanism(nn.Module):
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
         """Raise `Unsupported` for a mask, bias or number of heads that the mechanism does not take."""
-        name, offered = type(self).__name__, self.traits.masks
-        if mask is not None and "any" not in offered and not mask.kinds <= offered:
-            kinds = ", ".join(sorted(mask.kinds - offered))
-            raise Unsupported(f"{name} takes no mask of kind {kinds}; it supports {', '.join(sorted(offered))}")
+        name = type(self).__name__
+        check_mask(mask, self.traits, name)
         if bias is not None and not self.traits.bias:
             raise Unsupported(
                 f"{name} cannot add a bias to its scores; use positions that are added to tokens or transform q and k"
             )
-        if self.traits.square and q.shape[2] != k.shape[2]:
+        stepping = mask is not None and mask.token_positions is not None  # the queries' places among the keys are known
+        if self.traits.square and q.shape[2] != k.shape[2] and not stepping:
             raise Unsupported(
                 f"{name} attends within one sequence, with as many queries as keys, got {q.shape[2]} queries and "
                 f"{k.shape[2]} keys; use another mechanism for cross-attention"

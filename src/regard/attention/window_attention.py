@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.joins import OutputProjection
+from regard.attention.joins.concat import OutputProjection
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.mechanisms import MECHANISMS

@@ -125,6 +125,7 @@ def _run(words: Sequence[str]) -> int:
 def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
     from regard.cli import (
+        advise,
         classify,
         cost,
         data,
@@ -184,6 +185,7 @@ def _app() -> typer.Typer:
         ("Train", "eval", eval.evaluate),
         ("Look up", "tokens", tokens.tokens),
         ("Look up", "cost", cost.cost),
+        ("Look up", "advise", advise.advise),
         ("Look up", "doctor", doctor.doctor),
         ("Look up", "list", list.list_things),
         ("Look up", "show", show.show_card),

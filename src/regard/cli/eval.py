@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.api import PACKAGED_MODELS
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ def evaluate(
     beam_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=256, help="Beams of beam search.", show_default="the recipe's")
     ] = None,
+    attention: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Also evaluate the same weights under this attention mechanism (regard list mechanisms), one without "
+            "parameters of its own; may be repeated.",
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
     ] = "auto",
@@ -75,6 +84,8 @@ def evaluate(
       regard eval runs/tatoeba-de --split val --beam-size 1
       regard eval en-de --data tatoeba
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
+      regard eval shakespeare --data tinyshakespeare --split val --attention linear
+      regard eval minilm --data sst2 --attention "performer(features=256)"
     """
     from regard.cli import print_status
     from regard.metrics.base import Metric
@@ -82,6 +93,10 @@ def evaluate(
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
         raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
+    if str(folder) in PACKAGED_MODELS:
+        found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
+        _write(found, output)
+        return 0
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
     search = {name: value for name, value in (("beam_size", beam_size), ("stride", stride)) if value is not None}
@@ -89,12 +104,55 @@ def evaluate(
     metrics = [Metric(**each) for each in found["metrics"]]
     for part, numbers in found["results"].items():
         print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
+    for spec in attention or ():
+        other = measure(place, split, weights=weights, device=device, data=own, attention=spec, **search)["results"]
+        for part, numbers in other.items():
+            print("\n".join(describe_report(f"{part}, {spec}", numbers, metrics, found["split_size"])))
+        found.setdefault("attention", {})[spec] = other
+    _write(found, output)
+    print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
+    return 0
+
+
+def _write(found: Mapping[str, Any], output: Path | None) -> None:
     if output is not None:
         from regard.core.files import atomic_write
 
         atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
-    print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
-    return 0
+
+
+def _compare_embeddings(
+    name: str, data: str | None, split: str, specs: Sequence[str], limit: int | None, device: str
+) -> dict[str, Any]:
+    """Print and return how close the vectors of an embedder are to its own under other mechanisms."""
+    from copy import copy
+
+    from regard.api import load
+    from regard.data.text.labeled_text import LabeledText
+    from regard.models.replace_attention import replace_attention
+    from regard.training.device import select_device
+
+    if not specs or data is None:
+        raise BadInput(
+            f"{name} gives vectors, which are compared with its own under another attention: add --attention SPEC and "
+            "--data NAME, a data set of texts such as sst2"
+        )
+    embed = load(name, select_device(device))
+    texts = [row[0] for row in LabeledText(data, limit=limit).read(split)]
+    found: dict[str, Any] = {"model": name, "data": data, "split": split, "texts": len(texts), "attention": {}}
+    for spec in specs:
+        other = copy(embed)
+        other.model = replace_attention(embed.model, spec)
+        cosines = embed.similarity(other, texts)
+        found["attention"][spec] = {
+            "mean_cosine": round(float(cosines.mean()), 5),
+            "min_cosine": round(float(cosines.min()), 5),
+        }
+        print(
+            f"{split}, {spec}: {len(texts):,} texts, cosine to its own vectors: mean {cosines.mean():.4f}, "
+            f"smallest {cosines.min():.4f}"
+        )
+    return found
 
 
 def describe_report(part: str, numbers: Mapping[str, Any], metrics: Sequence[Metric], split_size: str) -> Iterator[str]:

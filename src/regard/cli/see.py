@@ -108,6 +108,13 @@ def see(
         str | None,
         typer.Option(metavar="LABEL", help="Image: relevance for this label.", show_default="the predicted label"),
     ] = None,
+    mechanisms: Annotated[
+        bool,
+        typer.Option(
+            "--mechanisms",
+            help="No model: a page with the matrix of every attention mechanism on this sentence (and image).",
+        ),
+    ] = False,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -138,6 +145,7 @@ def see(
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout
       regard see street.jpg --model runs/detector --output boxes.png
+      regard see "The animal was too tired." photo.jpg --mechanisms --output gallery.html
     """
     from regard.cli import print_status
     from regard.cli.prepare import prepare_predictor
@@ -145,6 +153,8 @@ def see(
     from regard.interpret.inspection import inspect, inspection_class
     from regard.serve.http.model_pool import parse_model_argument
 
+    if mechanisms:
+        return draw_mechanisms(inputs, (output or [Path("mechanisms.html")])[0])
     files = output or [Path("attention.png")]
     check_output_files(files)
     name, found = _load(model, inputs[0], from_, to)
@@ -164,6 +174,33 @@ def see(
     print(figure.text(width), end="\n\n")
     for file in draw(figure, files):
         print(f"drawn: {file}")
+    return 0
+
+
+def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
+    """Write the gallery of all mechanisms: of a sentence, of an image, or of both."""
+    from regard import see
+    from regard.cli import images
+    from regard.cli.html_page import is_page
+    from regard.interpret.mechanism_gallery import image_subject, mechanism_gallery, sentence_subject
+    from regard.modalities.decode_image import open_image
+    from regard.see.html_export import render_gallery
+    from regard.serve.explorer.lab import word_vectors
+
+    if not is_page(file) or not file.parent.is_dir():
+        raise BadInput(f"--mechanisms writes a page; end the name of {file} in .html, in a folder that exists.")
+    subjects, title = [], "Attention mechanisms"
+    for word in inputs:
+        if images.are_images([word]):
+            subjects.append(image_subject(open_image(word)))
+        else:
+            tokens, title = _one_line(word).split(), word
+            subjects += [sentence_subject(tokens, word_vectors(), causal) for causal in (False, True)]
+    found = mechanism_gallery(subjects)
+    see.save(render_gallery(found, title), file)
+    for family in found["families"]:
+        print(f"{family['name']:22} {', '.join(each['spec'] for each in family['mechanisms'])}")
+    print(f"drawn: {file}")
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Rows, Tensor
 
 
@@ -77,6 +78,14 @@ class PositionInfo:
     bias: Bias | None = None
     query_vectors: Float[Tensor, "#B N C"] | None = None  # added to the inputs of q (and, in self-attention, of k)
     key_vectors: Float[Tensor, "#B M C"] | None = None  # added to the context where k is made of it
+
+    def require_added(self, name: str) -> None:
+        """Raise `Unsupported` for positions that change q, k or scores, for mixers that have no such map."""
+        if self.qk_transform is not None or self.bias is not None or self.query_vectors is not None:
+            raise Unsupported(
+                f"{name} has no scores between pairs of tokens that positions could change; "
+                "use positions that are added to the tokens, or none"
+            )
 
     @staticmethod
     def sequence_indices(n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ A mask is True where a query *may* attend.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from regard.core.errors import BadInput
@@ -18,7 +18,19 @@ Rows = slice | list[int]  # which query rows
 Pair = tuple[int, int]  # rows and columns
 Size = int | Pair  # the same, where one number is a square
 
-__all__ = ["Bool", "Float", "Int", "Pair", "Rows", "Size", "Tensor", "check_token_ids", "pair"]
+__all__ = [
+    "Bool",
+    "Float",
+    "Int",
+    "Pair",
+    "Rows",
+    "Shaped",
+    "Size",
+    "Tensor",
+    "check_id_range",
+    "check_token_ids",
+    "pair",
+]
 
 
 def pair(size: Size) -> Pair:
@@ -32,3 +44,12 @@ def check_token_ids(tokens: Tensor, what: str = "tokens") -> Int[Tensor, "B N"]:
         got = f"{str(tokens.dtype).removeprefix('torch.')} of shape {tuple(tokens.shape)}"
         raise BadInput(f"{what} must be integers of shape (batch, length) (one row: tokens[None]), got {got}")
     return tokens
+
+
+def check_id_range(what: str, numbers: Tensor, size: int) -> None:
+    """Raise `BadInput` for ids beyond a table; skipped on a GPU, where reading them would synchronise."""
+    if numbers.device.type != "cpu" or torch.compiler.is_compiling() or not numbers.numel():
+        return
+    low, high = (int(x) for x in numbers.aminmax())
+    if low < 0 or high >= size:
+        raise BadInput(f"{what} ids must be from 0 to {size - 1}, got {low if low < 0 else high}")

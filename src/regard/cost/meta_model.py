@@ -191,6 +191,8 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
             return shape.batch * row_length(model, shape, name), "tokens"
     if "frames" in parameters:
         return shape.batch * row_length(model, shape), "frames"
+    if "elements" in parameters:
+        return shape.batch * row_length(model, shape), "elements"
     if "points" in parameters:
         return shape.batch * row_length(model, shape), "points"
     if "timesteps" in parameters:
@@ -264,6 +266,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "target_lengths": _full_lengths("target"),
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
+    "elements": _vectors("input_dim"),
     "points": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape), 3),
     "text": lambda model, shape: torch.zeros(shape.batch, HANDWRITING_LENGTH, dtype=torch.long),
     "returns": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape)),

@@ -1,7 +1,7 @@
 """The search tree: every candidate of one search, recorded while it ran.
 
     node     a candidate token after its parent: its log-probability, that of the whole output, its score
-    fate     kept (it goes on), ended (it is an output), pruned; `why` gives the reason
+    status   kept (it goes on), finished (it is an output), pruned; `reason` gives the reason
     step     the nodes of one step, the outputs so far, and the attention of every beam
 
 The tree decides nothing: which candidates go on, which end and when the search stops is read from the search itself
@@ -37,14 +37,14 @@ class SearchNode:
     parent: int  # id of the node it continues; -1: the root
     time: int  # the step, from 0; -1: the root
     token: int
-    gain: float  # log-probability of this token
-    total: float  # log-probability of the whole output so far
-    score: float  # total / length^penalty, by which outputs are compared
-    fate: str = "pruned"  # kept, ended or pruned
-    why: str = ""
+    log_prob: float  # log-probability of this token
+    total_log_prob: float  # log-probability of the whole output so far
+    score: float  # total_log_prob / length^penalty, by which outputs are compared
+    status: str = "pruned"  # kept, finished or pruned
+    reason: str = ""
     beam: int = -1  # the beam it continues in; when sampling, the output it was a candidate of
     group: int = 0
-    lost: int = -1  # kept, but no continuation was: the step at which it was lost
+    pruned_at: int = -1  # of a kept one: the step at which its last continuation was pruned
     rank: float | None = None  # with groups: the total less the diversity cost
     share: float | None = None  # when sampling: its probability after all filters, normalised
     path: tuple[int, ...] = ()  # all tokens so far, without eos
@@ -65,10 +65,10 @@ class SampleDraw:
     beam: int
     parent: int
     uniform: float
-    begins: float  # cumulative probability before the sampled token
-    ends: float
-    left: int  # tokens with a probability above 0
-    of: int
+    low: float  # cumulative probability before the sampled token
+    high: float
+    num_left: int  # tokens with a probability above 0
+    num_allowed: int
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class SearchTree(SearchObserver):
         self._ended: dict[tuple[int, int, int], SearchNode] = {}  # by group, time and the parent's beam
 
     @property
-    def found(self) -> list[Hypothesis]:
+    def hypotheses(self) -> list[Hypothesis]:
         """Return the outputs of the search."""
         found: list[Hypothesis] = self.search.found[0]
         return found
@@ -109,10 +109,10 @@ class SearchTree(SearchObserver):
     def ends(self) -> list[SearchNode]:
         """Return the node in which each output ended."""
         ends: list[SearchNode] = []
-        for hypothesis in self.found:
-            fate, path = "ended" if hypothesis.finished else "kept", tuple(hypothesis.tokens)
-            matches = [node for node in self.nodes if node.fate == fate and node.path == path and node not in ends]
-            ends.append(min(matches, key=lambda node: abs(node.total - hypothesis.log_probability)))
+        for hypothesis in self.hypotheses:
+            status, path = "finished" if hypothesis.finished else "kept", tuple(hypothesis.tokens)
+            matches = [node for node in self.nodes if node.status == status and node.path == path and node not in ends]
+            ends.append(min(matches, key=lambda node: abs(node.total_log_prob - hypothesis.log_probability)))
         return ends
 
     # -- observer ------------------------------------------------------------------------------------------------------
@@ -140,16 +140,18 @@ class SearchTree(SearchObserver):
                 node = self._add(step, parent_node, token[i], total[i], total[i] / length)
                 node.group, node.rank = group, rank[i] if search.groups > 1 else None
                 if token[i] == search.eos and i < group_size:
-                    node.fate = "ended"
+                    node.status = "finished"
                     self._ended[group, node.time, beam] = node
                 elif token[i] == search.eos:
-                    node.why = f"it ends, but as number {i + 1}: only ends among the best {group_size} count"
+                    node.reason = f"it ends, but as number {i + 1}: only ends among the best {group_size} count"
                 elif i in beam_of:
-                    node.fate, node.beam = "kept", beam_of[i]
+                    node.status, node.beam = "kept", beam_of[i]
                     self.live[node.beam] = node
                 else:
                     what = "log-probability" if node.rank is None else "log-probability less the diversity cost"
-                    node.why = f"{what} {rank[i]:.2f} is below the last of the {group_size} kept, {min(kept_ranks):.2f}"
+                    node.reason = (
+                        f"{what} {rank[i]:.2f} is below the last of the {group_size} kept, {min(kept_ranks):.2f}"
+                    )
         self._record_outputs(step)
         self._record_lost_beams(step, before, group_size)
         self._record_end(step)
@@ -170,24 +172,24 @@ class SearchTree(SearchObserver):
             for token in dict.fromkeys([chosen, *alternatives]):
                 if float(logits[token]) == NEG_INF:  # banned, or another word was forced
                     continue
-                total = parent_node.total + float(p[token])
+                total = parent_node.total_log_prob + float(p[token])
                 node = self._add(step, parent_node, token, total, total / len(self.steps))
                 node.beam, node.share = beam, None if shares is None else float(shares[token])
                 if token != chosen:
-                    node.why = cut.get(token) or (
+                    node.reason = cut.get(token) or (
                         "not the most likely" if sampling is None else "allowed, but not drawn"
                     )
                 elif chosen == search.eos:
-                    node.fate = "ended"
+                    node.status = "finished"
                 else:
-                    node.fate, self.live[beam] = "kept", node
+                    node.status, self.live[beam] = "kept", node
             if shares is not None and drawn.uniform is not None:
                 begins, num_allowed = float(shares[:chosen].sum()), int((logits > NEG_INF).sum())
                 u, num_left = float(drawn.uniform[0, beam]), int((shares > 0).sum())
                 step.draws.append(
                     SampleDraw(beam, parent_node.id, u, begins, begins + float(shares[chosen]), num_left, num_allowed)
                 )
-        done = [FinishedOutput(node.id, node.score, True) for node in step.nodes if node.fate == "ended"]
+        done = [FinishedOutput(node.id, node.score, True) for node in step.nodes if node.status == "finished"]
         step.outputs = [*(self.steps[-2].outputs if len(self.steps) > 1 else []), *done]
         self._record_end(step)
         if self.over:
@@ -206,7 +208,7 @@ class SearchTree(SearchObserver):
             parent_node.id,
             parent_node.time + 1,
             token,
-            total - parent_node.total,
+            total - parent_node.total_log_prob,
             total,
             score,
             path=path,
@@ -229,15 +231,18 @@ class SearchTree(SearchObserver):
         step.outputs.sort(key=lambda output: (not output.finished, -output.score))
         in_pool = {output.node for output in step.outputs}
         for node in self._ended.values():
-            if node.id not in in_pool and not node.why:
-                node.why = f"it ended, but by step {len(self.steps)} enough outputs score better to fill the beam"
+            if node.id not in in_pool and not node.reason:
+                node.reason = f"it ended, but by step {len(self.steps)} enough outputs score better to fill the beam"
 
     def _record_lost_beams(self, step: SearchStep, before: list[SearchNode | None], group_size: int) -> None:
         """Mark beams without continuation."""
-        continued = {node.parent for node in step.nodes if node.fate != "pruned"}
+        continued = {node.parent for node in step.nodes if node.status != "pruned"}
         for node in before:
             if node is not None and node.id not in continued:
-                node.lost, node.why = len(self.steps) - 1, f"no continuation of it is among the best {group_size}"
+                node.pruned_at, node.reason = (
+                    len(self.steps) - 1,
+                    f"no continuation of it is among the best {group_size}",
+                )
 
     def _record_end(self, step: SearchStep) -> None:
         """Record whether the search is over, and why."""
@@ -255,7 +260,7 @@ class SearchTree(SearchObserver):
             step.stopped = f"the best unfinished beam, {best:.2f}, does not beat the worst output, {worst:.2f}"
             for node in self.live:
                 if node is not None:
-                    node.why = "the search ended"
+                    node.reason = "the search ended"
 
     # -- attention -----------------------------------------------------------------------------------------------------
 

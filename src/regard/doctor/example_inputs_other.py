@@ -5,6 +5,7 @@
     (points, text)      pen strokes B T 3, causal; the text, if the model takes one, has padding
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
+    (elements)          sets of vectors, with padding
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -128,6 +129,11 @@ def _vectors(model: Any, centres: Tensor, contexts: Tensor, lengths: Tensor) -> 
     return torch.cat([model(centres), model.output(centres), prediction], -1)
 
 
+def elements(model: Any) -> TargetInputs:
+    """Return sets of vectors."""
+    return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
+
+
 def _numbers(lengths: list[int], width: int, seed: int = 0) -> Tensor:
     """Return random vectors, also at padding positions, whose content must not matter."""
     return torch.randn(len(lengths), max(lengths), width, generator=torch.Generator().manual_seed(seed))
@@ -142,6 +148,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames", "target"): frames_and_target,
     ("frames",): frames,
     ("points",): points,
+    ("elements",): elements,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

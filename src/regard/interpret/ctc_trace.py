@@ -66,7 +66,7 @@ def trace_ctc(predictor: CTCSpeechRecognizer, sound: Any, beam_size: int) -> dic
         "share": _rounded(looked.share),
         "path": looked.path.tolist(),
         "steps": _steps(told, names, len(looked.path)),
-        "found": [{"text": looked.transcript.text, "score": round(looked.transcript.score, 5), "words": [asdict(word) for word in looked.transcript.words]}],  # noqa: E501
+        "hypotheses": [{"text": looked.transcript.text, "score": round(looked.transcript.score, 5), "words": [asdict(word) for word in looked.transcript.words]}],  # noqa: E501
     }  # fmt: skip
 
 

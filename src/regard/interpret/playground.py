@@ -27,7 +27,7 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import Registry, Spec, build_part, check_untrusted
+from regard.core.spec import Registry, Spec, build_part, check_untrusted, resolve
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.worked_example import THINKING_MACHINES
 from regard.positions import POSITIONS
@@ -38,6 +38,10 @@ SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
     "reformer": "reformer(chunk=4)",
+    "clustered": "clustered(clusters=3)",
+    "improved_clustered": "improved_clustered(clusters=3, top_k=2)",
+    "routing": "routing(clusters=2, window=4)",
+    "sinkhorn": "sinkhorn(block=2)",
     "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
@@ -51,13 +55,20 @@ KnownVectors = Callable[[str], "Tensor | None"]
 def describe_parts() -> dict[str, Any]:
     """Return all parts of the lab: name, first line, formula and options."""
     return {
-        "mechanisms": _entries(MECHANISMS),
+        "mechanisms": [describe_mechanism(name) for name in MECHANISMS],
         "masks": [{"name": name, "what": kind.what, "example": kind.example} for name, kind in MASKS.items()],
         "positions": _entries(POSITIONS),
         "aligners": [entry | {"score": entry["name"] in SCORE_FUNCTIONS} for entry in _entries(ALIGNERS)],
         "most": MAX_TOKENS,
         "six_steps": THINKING_MACHINES,
     }
+
+
+def describe_mechanism(name: str) -> dict[str, Any]:
+    """Return a mechanism as its file and its traits describe it."""
+    traits: Any = resolve(MECHANISMS, name, "attention").traits  # type: ignore[attr-defined]
+    about = {"family": traits.family, "cost": traits.cost, "causality": traits.causality, "exact": traits.exact}
+    return _entry(MECHANISMS, name) | about
 
 
 def token_vectors(
@@ -91,8 +102,12 @@ def self_attention(
     positions: str = "none",
     heads: int = 4,
     seed: int = 0,
+    grid: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Return scores and weights of self-attention over the tokens, H N N, and the mask, N N."""
+    """Return scores and weights of self-attention over the tokens, H N N, and the mask, N N.
+
+    `grid` says that the tokens lie on a grid, row by row.
+    """
     n, width = x.shape
     if heads < 1 or width % heads or (width // heads) % 2:
         raise BadInput(f"{heads} heads do not share a width of {width} in even parts; take 1, 2, 4 or 8")
@@ -100,11 +115,12 @@ def self_attention(
     with _trial(seed, mechanism, positions):
         sizes = {"width": width, "heads": heads, "kv_heads": heads, "head_dim": width // heads, "length": MAX_TOKENS}
         causal = allowed is not None and "causal" in allowed.kinds
-        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None, causal=causal, **sizes)
-        place, where = _make_positions(positions, n, width, heads)
+        place = {"causal": causal, "grid": grid, "prefix": 0}
+        attend = _make_part(MECHANISMS, mechanism, "attention", dropout=0.0, scale=None, **sizes, **place)
+        encoding, where = _make_positions(positions, n, width, heads)
         values = x
-        if place.kind == "added":
-            x = values = place(x[None], where.queries)[0]
+        if encoding.kind == "added":
+            x = values = encoding(x[None], where.queries)[0]
         elif where.query_vectors is not None:
             x = x + where.query_vectors[0].to(x)
         q, v = (each.unflatten(-1, (heads, -1)).transpose(0, 1)[None] for each in (x, values))  # 1 H N D
@@ -117,10 +133,10 @@ def self_attention(
     sees = torch.ones(n, n, dtype=torch.bool) if allowed is None else allowed.dense(1, n, n)[0, 0]
     return {
         "tokens": list(tokens),
-        "mechanism": _entry(MECHANISMS, Spec.parse(mechanism).name),
+        "mechanism": describe_mechanism(Spec.parse(mechanism).name),
         "positions": _entry(POSITIONS, Spec.parse(positions).name),
         "mask": {"said": mask.strip() or "none", "allowed": sees.int().tolist()},
-        "drawn": [name for name, part in (("mechanism", attend), ("positions", place)) if _has_parameters(part)],
+        "drawn": [name for name, part in (("mechanism", attend), ("positions", encoding)) if _has_parameters(part)],
         "scores": _to_list(scores[0]),
         "weights": _to_list(weights[0]),
         "moved": _to_list((out - x).norm(dim=-1) / x.norm(dim=-1)),

@@ -1,7 +1,7 @@
 """Trace of a decoding search: every step with the candidates that were offered, kept and pruned.
 
     shown = trace_search(regard.load("en-de"), {"text": "A dog runs."}, method="beam", beam_size=4)
-    shown["found"][0]["text"]                          # the very translation that a call gives
+    shown["hypotheses"][0]["text"]                          # the very translation that a call gives
     shown["steps"][3]["nodes"]                         # what was offered at the fourth word, what was pruned and why
 
     how        greedy, beam, diverse, sample: of anything that writes one word after another, whatever it reads
@@ -208,13 +208,13 @@ def _tree_as_dict(
     decode: Callable[[Sequence[Sequence[int]]], list[str]],
 ) -> dict[str, Any]:
     """A tree as plain values, its words by their names."""
-    shown = [node for node in tree.nodes if node.fate != "pruned"]
+    shown = [node for node in tree.nodes if node.status != "pruned"]
     texts = dict(zip([node.id for node in shown], decode([list(node.path) for node in shown]), strict=True))
     names = dict(zip([node.id for node in tree.nodes[1:]], pieces([n.token for n in tree.nodes[1:]]), strict=True))
     found = [
-        {"node": node.id, "text": texts[node.id], "score": _round(one.score), "total": _round(one.log_probability),
-         "finished": one.finished, "path": _node_path(tree, node)}
-        for one, node in zip(tree.found, tree.ends(), strict=True)
+        {"node": node.id, "text": texts[node.id], "finished": one.finished, "path": _node_path(tree, node),
+         "score": _round(one.score), "total_log_prob": _round(one.log_probability)}
+        for one, node in zip(tree.hypotheses, tree.ends(), strict=True)
     ]  # fmt: skip
     return {
         "kind": "tree",
@@ -225,7 +225,7 @@ def _tree_as_dict(
         if tree.maps
         else "",  # at the source (cross, align) or back at its own text (self)
         "steps": [_step_as_dict(step, names, texts) for step in tree.steps],
-        "found": found,
+        "hypotheses": found,
     }
 
 
@@ -248,9 +248,13 @@ def _step_as_dict(step: SearchStep, names: Mapping[int, str], texts: Mapping[int
 
 
 def _node_as_dict(node: SearchNode, name: str, text: str | None) -> dict[str, Any]:
-    plain = {"id": node.id, "parent": node.parent, "token": node.token, "piece": name, "fate": node.fate}
-    plain |= {"gain": _round(node.gain), "total": _round(node.total), "score": _round(node.score)}
-    plain |= {"beam": node.beam, "group": node.group, "reason": node.why, "lost": node.lost}
+    plain = {"id": node.id, "parent": node.parent, "token": node.token, "piece": name, "status": node.status}
+    plain |= {
+        "log_prob": _round(node.log_prob),
+        "total_log_prob": _round(node.total_log_prob),
+        "score": _round(node.score),
+    }
+    plain |= {"beam": node.beam, "group": node.group, "reason": node.reason, "pruned_at": node.pruned_at}
     for more, value in {"text": text, "rank": node.rank, "share": node.share}.items():
         if value is not None:
             plain[more] = _round(value) if isinstance(value, float) else value

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.joins import OutputProjection
+from regard.attention.joins.concat import OutputProjection
 from regard.attention.mask import CausalMask, DenseMask, Mask, PaddingMask
 from regard.attention.masked_softmax import upcast
 from regard.attention.mechanisms.softmax import SoftmaxAttention

@@ -63,19 +63,30 @@ def render_html(snapshot: Snapshot, title: str | None = None) -> str:
         "relevance": None if snapshot.relevance is None else _packed(snapshot.relevance[:, None]),
         "picture": None if snapshot.picture is None else base64.b64encode(snapshot.picture).decode("ascii"),
     }
-    script, style = bundle("exported.js", _file), _file("style.css")
+    heading = title or f"{about.get('model', '')}: attention"
+    return _fill_template("exported.html", "exported.js", ("style.css",), heading, data)
+
+
+def render_gallery(found: Mapping[str, Any], title: str) -> str:
+    """Return the HTML of a gallery of mechanisms (interpret.mechanism_gallery)."""
+    return _fill_template("gallery.html", "gallery_page.js", ("style.css", "gallery.css"), title, found)
+
+
+def _fill_template(template: str, script: str, styles: Sequence[str], title: str, data: Any) -> str:
+    """Return a page of the explorer as one file."""
+    code, style = bundle(script, _file), "".join(map(_file, styles))
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data: blob:; "
+        f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(style)}; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
     filling = {
         "POLICY": policy,
-        "TITLE": html.escape(visible(title or f"{about.get('model', '')}: attention")),
+        "TITLE": html.escape(visible(title)),
         "STYLE": style,
         "DATA": escape_json(data),
-        "SCRIPT": script,
+        "SCRIPT": code,
     }
-    head, *rest = _file("exported.html").split("{{")
+    head, *rest = _file(template).split("{{")
     for piece in rest:  # one pass over the template: inserted text is not scanned for placeholders
         key, tail = piece.split("}}", 1)
         head += filling[key] + tail

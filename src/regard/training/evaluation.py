@@ -3,6 +3,7 @@
 evaluate("runs/tiny")                               every test split, with the run's final weights
 evaluate("runs/tiny", ["val"], weights="average")   another split, other weights
 evaluate("model folder", data=ParallelCorpus(...))  a saved model, on data of your choice (an object or a corpus name)
+evaluate("runs/tiny", attention="linear")           the same weights under another attention mechanism
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import nn
 
 import regard
 from regard.core.errors import BadInput, RegardError, oom_advice
+from regard.models.replace_attention import replace_attention
 from regard.training.checkpoint.checkpoints import Checkpoints, read_weights
 from regard.training.device import device_name, select_device
 from regard.training.recipe import build, load_saved_recipe, task_config_class
@@ -31,13 +33,15 @@ def evaluate(
     weights: str = "final",
     device: str = "auto",
     data: Any = None,
+    attention: str | None = None,
     **search: Any,
 ) -> dict[str, Any]:
     """Evaluate a run's model (or a saved model) on splits of its data, by default all test splits.
 
     `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
-    decoding (beam_size, length_penalty) or evaluation (stride). Returns plain values: machine, versions, and under
-    "results" a report for each split.
+    decoding (beam_size, length_penalty) or evaluation (stride). With `attention`, the spec of a mechanism without
+    parameters of its own, the weights are evaluated under that mechanism. Returns plain values: machine, versions, and
+    under "results" a report for each split.
     """
     target_device = select_device(device)
     if (folder / "recipe.json").is_file():
@@ -50,6 +54,7 @@ def evaluate(
         name = recipe.name
     else:
         model, task, name = *_load_saved_model(folder, data), folder.name
+    model = model if attention is None else replace_attention(model, attention)
     model = model.to(target_device).float().eval()
     parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
     if not parts:
@@ -58,6 +63,7 @@ def evaluate(
         "model": str(folder),
         "recipe": name,
         "weights": weights,
+        **({} if attention is None else {"attention": attention}),
         "parameters": sum(p.numel() for p in model.parameters()),
         "machine": device_name(target_device),
         "torch": torch.__version__,

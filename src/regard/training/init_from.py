@@ -5,6 +5,7 @@ or timm), or a model that ships with the package.
 
     same name, same shape             copied
     a head (or the pooler before it)  new, where it is missing in the source or has another shape
+    parameters of a mechanism         new, where the source has another attention mechanism (model.attention)
     positions of another grid         resized, as for a larger image (positions.added.grid)
     a model of another class          the part that both have: one module of the same type on either side, with the
                                       same tensors, that is at least half of one of the models (an encoder, a backbone)
@@ -21,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
 from regard.positions.added.grid import GridPositions
@@ -59,27 +61,31 @@ def load_initial_weights(model: nn.Module, source: Path) -> str:
     if type(source_model) is not type(model):
         return _load_part(model, source_model, source)
     own, source_tensors = named_tensors(model), named_tensors(source_model)
+    may_differ = (*HEAD_PREFIXES, *_mechanisms(model), *_mechanisms(source_model))
     new, wrong = [], []
     for name, x in own.items():
         if name in source_tensors and source_tensors[name].shape == x.shape:
             copy_values(x, source_tensors[name])
         elif (resized := _resize_positions(model, source_model, name)) is not None:
             copy_values(x, resized)
-        elif name.startswith(HEAD_PREFIXES):
+        elif name.startswith(may_differ):
             new.append(name)
         else:
             shape = tuple(source_tensors[name].shape) if name in source_tensors else "missing"
             wrong.append(f"{name} is {shape} in the source, {tuple(x.shape)} in the model")
     wrong += [
-        f"{name} is not in the model"
-        for name in source_tensors
-        if name not in own and not name.startswith(HEAD_PREFIXES)
+        f"{name} is not in the model" for name in source_tensors if name not in own and not name.startswith(may_differ)
     ]
     _raise_mismatch(source, wrong)
     left = [name for name in source_tensors if name not in own]
     message = f"initialised from {source}: {len(own) - len(new)} tensors copied"
     message += f"; new: {', '.join(new)}" if new else ""
     return message + (f"; not used: {', '.join(left)}" if left else "")
+
+
+def _mechanisms(model: nn.Module) -> list[str]:
+    """Return the beginnings of the names of tensors that belong to attention mechanisms."""
+    return [f"{path}." for path, module in model.named_modules() if isinstance(module, Mechanism)]
 
 
 def _load_part(model: nn.Module, source_model: nn.Module, source: Path) -> str:

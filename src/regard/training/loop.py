@@ -110,6 +110,8 @@ class TrainingRun:
         torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
         _check_samplers_are_trained(self.model, self.task)
+        # adaptive spans, routing centroids
+        self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
         self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
         for module in self.task.modules().values():
             module.to(self.device)
@@ -299,6 +301,8 @@ class TrainingRun:
             self._add_to_log({name: x.detach() if used else torch.zeros_like(x) for name, x in parts.items()})
         norm, skipped = self.optimizer.step(numbers.learning_rate)
         self._add_to_log({"_norm": norm.masked_fill(skipped > 0, 0.0), "_skipped": skipped})
+        for part in self.updated_parts:
+            part.after_update()
         self.task.after_update(self.model, numbers.step + 1)
         if self.ema is not None:
             self.ema.update(numbers.ema_decay)

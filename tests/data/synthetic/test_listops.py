@@ -74,7 +74,7 @@ def test_a_batch_has_the_lists_between_special_tokens():
 
 def test_what_cannot_be_made_is_refused():
     with pytest.raises(BadInput, match=r"raise data\.max_tokens"):
-        ListOps(min_tokens=10, max_tokens=11)
+        ListOps(min_tokens=10, max_tokens=11).read("val")
     with pytest.raises(BadInput, match="for each of"):
         SMALL.load("val", type(SMALL.build_tokenizer()).train(["a b c"], kind="word", size=20))
     assert len(WORDS) == 15

@@ -56,6 +56,6 @@ def test_rows_are_reproducible_and_splits_differ(data):
 
 def test_too_many_pairs_are_refused():
     with pytest.raises(BadInput, match="at least 32 tokens"):
-        AssociativeRecall(context_length=31, symbols=64, pairs=8)
+        AssociativeRecall(context_length=31, symbols=64, pairs=8).load("val")
     with pytest.raises(BadInput, match="16 symbols"):
-        AssociativeRecall(context_length=64, symbols=15, pairs=8)
+        AssociativeRecall(context_length=64, symbols=15, pairs=8).load("val")

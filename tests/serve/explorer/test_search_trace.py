@@ -33,15 +33,15 @@ def test_models_that_search_are_listed_with_their_ways(client):
 def test_a_search_is_played_as_the_predictor_runs_it(client):
     asked = {"model": "en-de", "inputs": {"text": "A dog runs."}, "search": {"method": "beam", "beam_size": 3}}
     shown = client.post("/explore/search", json=asked).json()
-    assert shown["found"][0]["text"] == regard.load("en-de")(["A dog runs."], beam_size=3)[0]
-    assert {node["fate"] for step in shown["steps"] for node in step["nodes"]} == {"kept", "ended", "pruned"}
+    assert shown["hypotheses"][0]["text"] == regard.load("en-de")(["A dog runs."], beam_size=3)[0]
+    assert {node["status"] for step in shown["steps"] for node in step["nodes"]} == {"kept", "finished", "pruned"}
 
 
 def test_a_sound_comes_in_a_form(client):
     with open(SOUND, "rb") as file:
         form = {"model": "digits", "search": json.dumps({"method": "beam", "beam_size": 2})}
         shown = client.post("/explore/search", data=form, files={"file": ("digits.wav", file)}).json()
-    assert shown["found"][0]["text"] == "one four zero five five six"
+    assert shown["hypotheses"][0]["text"] == "one four zero five five six"
     assert max(len(step["kept"]) for step in shown["steps"]) == 2
 
 

@@ -11,6 +11,7 @@ from regard.core.cancellation import Cancelled, cancel_when, check_cancelled
 from regard.serve.http.app import make_app
 from regard.serve.http.batching import Batcher
 from regard.serve.http.settings import Settings
+from tests.deadline import wait_until
 from tests.serve.http.test_limits import run
 
 
@@ -64,8 +65,7 @@ def test_a_batch_that_nobody_waits_for_stops_and_one_with_a_waiting_request_goes
     steps.clear()
     left, stays = batcher.put("k", [3], work), batcher.put("k", [4], work)
     gate.set()
-    while not steps:
-        time.sleep(0.01)
+    wait_until(lambda: steps)
     left.future.cancel()
     assert stays.future.result(10) == [4]
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 from http.cookies import SimpleCookie
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from regard.serve.http.jobs import Jobs
 from regard.serve.http.middleware import SecurityMiddleware
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
+from tests.deadline import wait_until
 from tests.serve.conftest import asks
 
 
@@ -257,8 +257,7 @@ def test_a_model_whose_queue_is_full_says_429_and_when_to_come_back(small):
         ]
         for each in waiting:
             each.start()
-        while small.batcher("languages").waiting < 2:
-            time.sleep(0.01)
+        wait_until(lambda: small.batcher("languages").waiting == 2)
         found = client.post("/v1/classify", json={"inputs": ["Two dogs."]})
         assert "2 requests wait" in error(found, 429, "too_many_requests")
         assert 1 <= int(found.headers["retry-after"]) <= 60
@@ -284,8 +283,7 @@ def test_more_clients_than_allowed_are_told_to_come_back(small):
     one = threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"inputs": ["a"]}})
     try:
         one.start()
-        while not small.batcher("languages").waiting:
-            time.sleep(0.01)
+        wait_until(lambda: small.batcher("languages").waiting)
         found = client.get("/v1/models")
         error(found, 503, "unavailable")
         assert found.headers["retry-after"] == "1"

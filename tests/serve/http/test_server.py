@@ -20,7 +20,7 @@ from regard.serve.http.app import make_app
 from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.server import listen, running_server, socket_url
 from regard.serve.http.settings import Settings
-from tests.deadline import read_line
+from tests.deadline import read_all, read_line
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_body_that_trickles_in_is_answered_with_408(service):
 
 
 def test_slow_clients_do_not_keep_quick_ones_waiting(service):
-    slow = [socket.create_connection(("127.0.0.1", port(service))) for _ in range(50)]
+    slow = [socket.create_connection(("127.0.0.1", port(service)), timeout=10) for _ in range(50)]
     try:
         for line in slow:
             line.sendall(b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
@@ -170,6 +170,7 @@ def test_a_reader_that_does_not_read_is_broken_off():
 
     app.mount("/flood", flood)
     with running_server(app) as where, closing(socket.socket()) as line:
+        line.settimeout(10)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect(("127.0.0.1", port(where)))
         line.sendall(b"GET /flood/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -216,7 +217,7 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{where}/health")
         assert child.wait(20) == 0
-        assert child.stderr.read() == "regard: stopped\n"
+        assert read_all(child, child.stderr, 20) == "regard: stopped\n"
     finally:
         child.kill()
         child.wait(20)

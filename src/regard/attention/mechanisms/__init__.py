@@ -8,6 +8,8 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     # sparse by content
+    "sinkhorn": ("regard.attention.mechanisms.sinkhorn", "SinkhornAttention"),
+    "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
     "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised
     "linear": ("regard.attention.mechanisms.linear", "LinearAttention"),
@@ -17,12 +19,28 @@ MECHANISMS: Registry = {
     "dpfp": ("regard.attention.mechanisms.dpfp", "DPFPAttention"),
     "delta": ("regard.attention.mechanisms.delta", "DeltaRuleAttention"),
     # fewer queries or keys
+    "clustered": ("regard.attention.mechanisms.clustered", "ClusteredAttention"),
+    "improved_clustered": ("regard.attention.mechanisms.improved_clustered", "ImprovedClusteredAttention"),
     "informer": ("regard.attention.mechanisms.informer", "InformerAttention"),
     "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
     "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
     "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
+    "localness": ("regard.attention.mechanisms.localness", "LocalnessAttention"),
+    "gaussian": ("regard.attention.mechanisms.gaussian", "GaussianAttention"),
+    "evolving": ("regard.attention.mechanisms.evolving", "EvolvingAttention"),
     "realformer": ("regard.attention.mechanisms.realformer", "RealFormerAttention"),
+    "lazyformer": ("regard.attention.mechanisms.lazyformer", "LazyFormerAttention"),
+    "camtl": ("regard.attention.mechanisms.camtl", "ConditionalAttention"),
+    "hard_coded_gaussian": ("regard.attention.mechanisms.hard_coded_gaussian", "HardCodedGaussianAttention"),
+    "synthesizer_dense": ("regard.attention.mechanisms.synthesizer", "DenseSynthesizer"),
+    "synthesizer_factorised_dense": ("regard.attention.mechanisms.synthesizer", "FactorisedDenseSynthesizer"),
+    "synthesizer_random": ("regard.attention.mechanisms.synthesizer", "RandomSynthesizer"),
+    "synthesizer_factorised_random": ("regard.attention.mechanisms.synthesizer", "FactorisedRandomSynthesizer"),
     # heads
+    "talking_heads": ("regard.attention.mechanisms.talking_heads", "TalkingHeadsAttention"),
+    "adaptive_span": ("regard.attention.mechanisms.adaptive_span", "AdaptiveSpanAttention"),
+    "disagreement": ("regard.attention.mechanisms.disagreement", "DisagreementAttention"),
+    "pattern_guidance": ("regard.attention.mechanisms.pattern_guidance", "PatternGuidedAttention"),
 }

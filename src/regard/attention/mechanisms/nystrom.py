@@ -45,7 +45,7 @@ class NystromAttention(Mechanism):
         square=True,
         positional=True,
         family="low rank",
-        limit="landmarks=16, iterations=40",
+        limit="landmarks=16, iterations=40, conv=None",
     )
 
     def __init__(

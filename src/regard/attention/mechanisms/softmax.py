@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from regard.attention.mask import DocumentMask, Mask
-from regard.attention.masked_softmax import masked_softmax, upcast
+from regard.attention.masked_softmax import masked_softmax
+from regard.attention.mechanisms.dense import dense_mask, repeat_kv, scaled_products
 from regard.attention.protocol import Mechanism, Traits
 from regard.attention.varlen import varlen_attention
 from regard.core.errors import UnknownName, Unsupported, did_you_mean
@@ -77,13 +78,9 @@ class SoftmaxAttention(Mechanism):
 def _weights(
     q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, scale: float, rows: Rows = slice(None)
 ) -> Tensor:
-    n, (batch, _, m, _) = q.shape[2], k.shape
-    scores = q[:, :, rows] @ _repeat_kv(k, q.shape[1]).mT
-    scores = upcast(scores) * scale
-    if bias is not None:
-        scores = scores + bias.dense(rows)
-    allowed = None if mask is None else mask.dense(batch, n, m, q.device, rows)
-    return masked_softmax(scores, allowed).to(q.dtype)
+    scores = scaled_products(q[:, :, rows], k, scale)
+    scores = scores if bias is None else scores + bias.dense(rows)
+    return masked_softmax(scores, dense_mask(q, k, mask, rows)).to(q.dtype)
 
 
 def eager(
@@ -91,7 +88,7 @@ def eager(
 ) -> Tensor:
     """The formula written out: the reference implementation of the other backends."""
     w = F.dropout(_weights(q, k, mask, bias, scale), dropout) if dropout else _weights(q, k, mask, bias, scale)
-    return w @ _repeat_kv(v, q.shape[1])
+    return w @ repeat_kv(v, q.shape[1])
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
@@ -168,11 +165,6 @@ BACKENDS: dict[str, Backend] = {
     "bmm": bmm,
     "sdpa_factorized": sdpa_factorized,
 }
-
-
-def _repeat_kv(x: Tensor, heads: int) -> Tensor:
-    """Repeat keys or values of grouped heads for every query head."""
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def _mask_structure(mask: Mask) -> str:

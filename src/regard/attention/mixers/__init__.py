@@ -17,6 +17,11 @@ from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
+    # fewer queries or keys
+    "isab": ("regard.attention.mixers.isab", "ISAB"),
+    "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    # with a prior
+    "average": ("regard.attention.mixers.average", "AverageAttention"),
 }
 
 

@@ -70,11 +70,6 @@ class ListOps(Dataset):
 
     def __post_init__(self) -> None:
         validate(self, "data.")
-        if self.max_tokens - self.min_tokens < 2:
-            raise BadInput(
-                f"no length is above data.min_tokens={self.min_tokens} and below data.max_tokens={self.max_tokens}; "
-                "raise data.max_tokens"
-            )
 
     def title(self) -> str:
         return "listops"
@@ -113,6 +108,11 @@ class ListOps(Dataset):
         return ListOpsSplit(self, *self._lists(split), tokenizer)
 
     def _lists(self, split: str) -> tuple[RaggedTensor, Int[Tensor, " rows"]]:
+        if self.max_tokens - self.min_tokens < 2:
+            raise BadInput(
+                f"no length is above data.min_tokens={self.min_tokens} and below data.max_tokens={self.max_tokens}; "
+                "raise data.max_tokens"
+            )
         name = self.split(split)
         count = self.train_examples if name == "train" else self.eval_examples
         return _generate(self.min_tokens, self.max_tokens, self.max_depth, self.max_args, count, f"{self.seed}/{name}")

@@ -40,7 +40,7 @@ WORDS = {BLANK: "?", FILLER: "."}
 class SymbolRows(Dataset):
     """What both datasets share: a subclass makes rows in `fill`."""
 
-    context_length: int = 512  # tokens per row
+    context_length: int = field(512, low=3)  # tokens per row
     symbols: int = 128
     train_examples: int = 100_000
     eval_examples: int = 1000  # of val and of test
@@ -78,13 +78,13 @@ class AssociativeRecall(SymbolRows):
 
     quick_settings = SymbolRows.quick_settings | {"pairs": 4}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def load(self, split: str) -> SymbolSplit:
         if 4 * self.pairs > self.context_length or self.pairs > self.symbols // 2:
             raise BadInput(
                 f"data.pairs={self.pairs} needs rows of at least {4 * self.pairs} tokens and {2 * self.pairs} symbols; "
                 f"data.context_length={self.context_length}, data.symbols={self.symbols}"
             )
+        return super().load(split)
 
     def title(self) -> str:
         return "associative recall"
@@ -107,11 +107,6 @@ class AssociativeRecall(SymbolRows):
 @dataclass(frozen=True)
 class Copying(SymbolRows):
     """Symbols, a filler, and a blank for each of them."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.context_length < 3:
-            raise BadInput(f"data.context_length must be at least 3, got {self.context_length}")
 
     def title(self) -> str:
         return "copying"

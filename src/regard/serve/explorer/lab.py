@@ -1,7 +1,7 @@
 """The mechanism lab over HTTP: the parts, and what each does with given tokens.
 
     GET  /explore/lab      the tables: mechanisms, masks, positions, aligners with their formulas; the six steps
-    POST /explore/lab      {"what": "mechanism" | "aligner" | "positions" | "six_steps", ...} -> matrices
+    POST /explore/lab      {"what": "mechanism" | "gallery" | "aligner" | "positions" | "six_steps", ...} -> matrices
 
 Tokens have the vectors of the word model that ships where it knows them; others are drawn by their spelling.
 """
@@ -33,7 +33,7 @@ Formula = Annotated[str, Field(max_length=500, description="causal & (window(2) 
 class Experiment(BaseRequest):
     """A request of the lab: what to show, the tokens and the parts; for the six steps, the matrices."""
 
-    what: Literal["mechanism", "aligner", "positions", "six_steps"] = "mechanism"
+    what: Literal["mechanism", "gallery", "aligner", "positions", "six_steps"] = "mechanism"
     tokens: Tokens = Field(default=["Thinking", "Machines"])
     written: Annotated[Tokens | None, Field(description="What a decoder writes, for aligners; else the tokens.")] = None
     mechanism: Spec = "softmax"
@@ -78,7 +78,12 @@ def run_experiment(asked: Experiment) -> dict[str, Any]:
         return _six_steps(asked)
     if asked.what == "positions":
         return playground.position_matrix(asked.positions, len(asked.tokens), heads=asked.heads, seed=asked.seed)
-    known = _word_vectors() if asked.vectors == "words" else None
+    known = word_vectors() if asked.vectors == "words" else None
+    if asked.what == "gallery":
+        from regard.interpret.mechanism_gallery import mechanism_gallery, sentence_subject
+
+        subjects = [sentence_subject(asked.tokens, known), sentence_subject(asked.tokens, known, causal=True)]
+        return mechanism_gallery(subjects, asked.heads, asked.seed)
     if asked.what == "mechanism":
         x, learned = playground.token_vectors(asked.tokens, known, sharpness=asked.sharpness)
         parts = asked.mechanism, asked.mask, asked.positions
@@ -107,8 +112,8 @@ def _six_steps(asked: Experiment) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _word_vectors() -> Callable[[str], Tensor | None] | None:
-    """The vectors of the word model that ships with the package, by word; None where it was left out."""
+def word_vectors() -> Callable[[str], Tensor | None] | None:
+    """Return the vectors of the word model that ships with the package, by word; None where it was left out."""
     from regard import api
 
     if "words-en" not in api.zoo():

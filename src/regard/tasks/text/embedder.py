@@ -108,6 +108,10 @@ class TextEmbedder(EncoderPredictor):
             found = torch.zeros(len(texts), found.shape[1]).index_add_(0, owners, found * share)
         return (nn.functional.normalize(found, dim=-1) if self.normalize else found)[:, : self.truncate_dim].clone()
 
+    def similarity(self, other: TextEmbedder, texts: Sequence[str]) -> Float[Tensor, " B"]:
+        """Return the cosine of the vectors that two embedders give every text; long texts are read in parts."""
+        return nn.functional.cosine_similarity(self.embed(texts, "split"), other.embed(texts, "split"))
+
     def encode(self, text: str) -> list[int]:
         return super().encode(self.prompt + text)
 

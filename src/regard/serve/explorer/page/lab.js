@@ -3,7 +3,7 @@
  * position of the registries on your own tokens. No model is needed; the formulas come from the source files.
  */
 
-import { Aligners, Mechanisms, Positions } from "./lab_panels.js";
+import { Aligners, Gallery, Mechanisms, Positions } from "./lab_panels.js";
 import { choice, element, press } from "./element.js";
 import { SixSteps } from "./six_steps.js";
 import { loadStylesheet } from "./stylesheet.js";
@@ -11,12 +11,14 @@ import { loadStylesheet } from "./stylesheet.js";
 const TABS = [
   { value: "steps", title: "Six steps", make: SixSteps },
   { value: "mechanisms", title: "Mechanisms and masks", make: Mechanisms },
+  { value: "gallery", title: "All mechanisms", make: Gallery },
   { value: "aligners", title: "Scores and aligners", make: Aligners },
   { value: "positions", title: "Positions", make: Positions },
 ];
 
 /** Build the pane when it is first opened. */
 export function mount(host, store) {
+  loadStylesheet("gallery.css");
   loadStylesheet("lab.css");
   const open = () => {
     if (location.hash !== "#lab" || host.dataset.open) return;
@@ -52,6 +54,14 @@ class Lab {
     press(this.tabs, value);
     if (!this.panels.has(value)) this.panels.set(value, new (TABS.find((panel) => panel.value === value).make)(this));
     this.panel.replaceChildren(this.panels.get(value).element);
+  }
+
+  /** Open the panel of one mechanism with this spec. */
+  openMechanism(spec) {
+    this.enter("mechanisms");
+    const panel = this.panels.get("mechanisms");
+    panel.mechanism.set(spec);
+    panel.change();
   }
 
   /** Run an experiment; on failure show the error and return null. */

@@ -3,6 +3,7 @@
  */
 
 import { element, number } from "./element.js";
+import { galleryOf } from "./gallery.js";
 import { Matrix } from "./matrix.js";
 
 const TEXT = "the animal did not cross the street because it was tired";
@@ -81,6 +82,22 @@ export class Mechanisms extends LabPanel {
       element("div", { class: "figures smalls" }, ...heads),
       origin(found),
     ];
+  }
+}
+
+/** Every mechanism on the same tokens, with formula and cost; a click on a name opens it by itself. */
+export class Gallery extends LabPanel {
+  fields() {
+    this.text = textbox("Tokens, separated by spaces", TEXT, "gallery-tokens");
+    this.form.append(this.text.element, element("p", { class: "hint" }, "Each mechanism has small settings here, so that it shows something on a few tokens."));
+  }
+
+  ask() {
+    return this.lab.ask({ what: "gallery", tokens: split(this.text.get()).slice(0, 24) });
+  }
+
+  shown(found) {
+    return [galleryOf(found, this.matrices, (spec) => this.lab.openMechanism(spec))];
   }
 }
 

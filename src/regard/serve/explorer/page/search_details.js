@@ -58,7 +58,7 @@ export class SearchDetails {
   }
 
   table() {
-    const going = this.shown.steps[this.at].nodes.filter((node) => node.fate !== "pruned" || node.id === this.id);
+    const going = this.shown.steps[this.at].nodes.filter((node) => node.status !== "pruned" || node.id === this.id);
     const all = going.some((node) => node.id === this.id) || !this.nodes.has(this.id) ? going : [...going, this.nodes.get(this.id)];
     const head = element("tr", {}, element("td"), ...this.shown.source.map((word) => element("th", { scope: "col" }, element("span", { dir: "auto" }, this.read(word)))));
     const table = element("table", { class: "heat" }, element("thead", {}, head));
@@ -67,7 +67,7 @@ export class SearchDetails {
       const node = this.nodes.get(id);
       const weights = this.weights(node);
       const peak = Math.max(...weights);
-      const line = element("tr", { class: `${node.fate}${id === this.id ? " chosen" : ""}`, on: { click: () => this.select(id) } });
+      const line = element("tr", { class: `${node.status}${id === this.id ? " chosen" : ""}`, on: { click: () => this.select(id) } });
       line.append(element("th", { scope: "row", dir: "auto", title: node.text ?? node.piece }, this.read(node.piece)));
       weights.forEach((weight, k) => line.append(cell(weight, peak, `${this.read(this.shown.source[k])}: ${percent(weight)}`)));
       line.append(element("td", { class: "so-far", dir: "auto" }, ending(this.text(node))));
@@ -116,22 +116,22 @@ export class SearchDetails {
   }
 
   /** The line of all shares, with the random number on it. */
-  draw({ uniform, begins, ends, left, of }) {
-    const strip = element("div", { class: "strip", role: "img", "aria-label": `The number ${uniform.toFixed(3)} falls between ${begins.toFixed(3)} and ${ends.toFixed(3)}` });
+  draw({ uniform, low, high, num_left, num_allowed }) {
+    const strip = element("div", { class: "strip", role: "img", "aria-label": `The number ${uniform.toFixed(3)} falls between ${low.toFixed(3)} and ${high.toFixed(3)}` });
     const part = element("span", { class: "strip-part" });
-    part.style.insetInlineStart = `${100 * begins}%`;
-    part.style.inlineSize = `${100 * (ends - begins)}%`;
+    part.style.insetInlineStart = `${100 * low}%`;
+    part.style.inlineSize = `${100 * (high - low)}%`;
     const mark = element("span", { class: "strip-mark" });
     mark.style.insetInlineStart = `${100 * uniform}%`;
     strip.append(part, mark);
-    const caption = `Sampled from ${left.toLocaleString("en")} of ${of.toLocaleString("en")} tokens; the random number ${uniform.toFixed(3)} falls into the interval of the sampled one.`;
+    const caption = `Sampled from ${num_left.toLocaleString("en")} of ${num_allowed.toLocaleString("en")} tokens; the random number ${uniform.toFixed(3)} falls into the interval of the sampled one.`;
     return [strip, element("p", { class: "hint" }, caption)];
   }
 
   offers(nodes) {
     const list = element("ol", { class: "offers" });
     for (const one of nodes) {
-      const [p, share] = [Math.exp(one.gain), one.share];
+      const [p, share] = [Math.exp(one.log_prob), one.share];
       const room = element("span", { class: "bar-track" });
       const full = element("span", { class: "bar-fill model" });
       full.style.inlineSize = `${100 * p}%`;
@@ -143,8 +143,8 @@ export class SearchDetails {
       }
       const word = element("button", { type: "button", class: "word", dir: "auto", on: { click: () => this.select(one.id) } }, this.read(one.piece));
       const number = share === undefined ? percent(p) : `${percent(p)} → ${percent(share)}`;
-      const line = element("li", { class: `${one.fate}${one.id === this.id ? " chosen" : ""}` }, word, room, element("span", { class: "share" }, number));
-      line.append(element("span", { class: "why" }, one.reason || { kept: "kept", ended: "finished" }[one.fate]));
+      const line = element("li", { class: `${one.status}${one.id === this.id ? " chosen" : ""}` }, word, room, element("span", { class: "share" }, number));
+      line.append(element("span", { class: "why" }, one.reason || { kept: "kept", finished: "finished" }[one.status]));
       list.append(line);
     }
     return list;
@@ -156,7 +156,7 @@ export class SearchDetails {
     const { outputs } = this.shown.steps[this.at];
     const over = this.at === this.shown.steps.length - 1;
     const list = element("ol", { class: "found" });
-    const all = over ? this.shown.found : outputs;
+    const all = over ? this.shown.hypotheses : outputs;
     for (const { node, score, finished } of all) {
       const button = element("button", { type: "button", dir: "auto", on: { click: () => this.select(node) } }, this.nodes.get(node).text || "(empty)");
       const cut = finished ? null : element("span", { class: "hint" }, "cut at the length limit");
@@ -169,7 +169,7 @@ export class SearchDetails {
 }
 
 function facts(node) {
-  const rows = { "log-probability of the token": node.gain, "total log-probability": node.total, score: node.score };
+  const rows = { "log-probability of the token": node.log_prob, "total log-probability": node.total_log_prob, score: node.score };
   if (node.rank !== undefined) rows["score after the diversity penalty"] = node.rank;
   return element("dl", { class: "facts" }, ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value.toFixed(3))]));
 }

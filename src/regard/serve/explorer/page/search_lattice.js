@@ -21,7 +21,7 @@ export class SearchLattice {
     this.go = go;
     this.length = shown.steps.length;
     this.labels = shown.labels.map((_, k) => k).filter((k) => shown.probabilities.some((row) => row[k] >= MIN_PROBABILITY));
-    this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.found[0].text}”` });
+    this.canvas = element("canvas", { class: "lattice", role: "img", "aria-label": `The lattice of “${shown.hypotheses[0].text}”` });
     this.canvas.addEventListener("click", (event) => go(this.frame(event)));
     this.container = element("div", { class: "lattice-container" }, this.canvas);
     this.card = element("section", { class: "card" });
@@ -45,16 +45,16 @@ export class SearchLattice {
 
   /** Go to the start of the next or the previous word. */
   choose(by) {
-    const starts = this.shown.found[0].words.map(({ start }) => Math.round(start / this.shown.seconds));
+    const starts = this.shown.hypotheses[0].words.map(({ start }) => Math.round(start / this.shown.seconds));
     const [later, earlier] = [starts.filter((at) => at > this.at), starts.filter((at) => at < this.at)];
     const at = by > 0 ? later[0] : earlier[earlier.length - 1];
     if (at !== undefined) this.go(at);
   }
 
   prefixes({ kept, pruned, of }) {
-    const line = (one, fate) => {
+    const line = (one, status) => {
       const ends = one.label > NEVER || one.blank > NEVER ? (one.blank > one.label ? "ends in a blank" : "ends in its last label") : "";
-      return element("li", { class: fate }, element("span", { class: "share" }, one.score.toFixed(2)), element("span", { class: "prefix", dir: "auto" }, one.text.map(visible).join(" ") || "(empty)"), element("span", { class: "why" }, fate === "kept" ? ends : `pruned: below the best ${kept.length}`));
+      return element("li", { class: status }, element("span", { class: "share" }, one.score.toFixed(2)), element("span", { class: "prefix", dir: "auto" }, one.text.map(visible).join(" ") || "(empty)"), element("span", { class: "why" }, status === "kept" ? ends : `pruned: below the best ${kept.length}`));
     };
     const list = element("ol", { class: "prefixes" }, ...kept.map((one) => line(one, "kept")), ...pruned.map((one) => line(one, "pruned")));
     const title = element("h3", {}, `Prefixes after this frame: ${kept.length} kept of ${of}`);
@@ -67,7 +67,7 @@ export class SearchLattice {
   }
 
   timed() {
-    const [{ words, text, score }] = this.shown.found;
+    const [{ words, text, score }] = this.shown.hypotheses;
     const list = words.map(({ word, start, end }) => element("li", {}, element("span", { class: "share" }, `${start.toFixed(2)}–${end.toFixed(2)} s`), element("span", { dir: "auto" }, visible(word))));
     return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(empty)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)}`), element("ol", { class: "prefixes" }, ...list));
   }

@@ -79,9 +79,9 @@ export class SearchTree {
   }
 
   box(node, { x, y }, strong) {
-    const lost = node.lost >= 0 && node.lost <= this.at;
-    const names = ["node", node.fate, lost && "lost", strong && "strong", node.id === this.selected && "chosen"].filter(Boolean);
-    const label = `${this.read(node.piece)}, ${node.fate}, score ${node.score.toFixed(2)}${node.reason ? `: ${node.reason}` : ""}`;
+    const lost = node.pruned_at >= 0 && node.pruned_at <= this.at;
+    const names = ["node", node.status, lost && "lost", strong && "strong", node.id === this.selected && "chosen"].filter(Boolean);
+    const label = `${this.read(node.piece)}, ${node.status}, score ${node.score.toFixed(2)}${node.reason ? `: ${node.reason}` : ""}`;
     const group = make("g", { class: names.join(" "), role: "button", tabindex: "-1", "aria-label": label, "data-id": node.id });
     group.addEventListener("click", () => this.select(node.id));
     const title = make("title");
@@ -89,16 +89,16 @@ export class SearchTree {
     const word = make("text", { x: x + 8, y: y + 16, class: "word" });
     word.textContent = cut(this.read(node.piece));
     const score = make("text", { x: x + WIDE - 6, y: y + 16, class: "number" });
-    score.textContent = this.independent ? percent(Math.exp(node.gain)) : node.score.toFixed(2);
+    score.textContent = this.independent ? percent(Math.exp(node.log_prob)) : node.score.toFixed(2);
     group.append(title, make("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }), word, score);
     return group;
   }
 
   /** The nodes of a step as they stand in their column. */
   column(time) {
-    const order = { kept: 0, ended: 1, pruned: 2 };
-    const all = this.shown.steps[time].nodes.filter((node) => !this.independent || node.fate !== "pruned" || this.isDrawn(node, time));
-    return [...all].sort((a, b) => order[a.fate] - order[b.fate] || (a.fate === "kept" ? a.beam - b.beam : 0));
+    const order = { kept: 0, finished: 1, pruned: 2 };
+    const all = this.shown.steps[time].nodes.filter((node) => !this.independent || node.status !== "pruned" || this.isDrawn(node, time));
+    return [...all].sort((a, b) => order[a.status] - order[b.status] || (a.status === "kept" ? a.beam - b.beam : 0));
   }
 
   /** Whether a rejected token is drawn: at the newest step, of the selected output. */
@@ -108,8 +108,8 @@ export class SearchTree {
 
   /** The best kept hypothesis of a step, or the best output at the last step. */
   leading(at) {
-    if (at === this.length - 1 && this.shown.found.length) return this.shown.found[0].node;
-    const kept = this.shown.steps[at].nodes.filter((node) => node.fate !== "pruned");
+    if (at === this.length - 1 && this.shown.hypotheses.length) return this.shown.hypotheses[0].node;
+    const kept = this.shown.steps[at].nodes.filter((node) => node.status !== "pruned");
     const before = this.independent && this.selected !== null ? kept.filter((node) => node.beam === this.nodes.get(this.selected).beam) : kept;
     return ((before.length ? before : kept)[0] ?? this.shown.steps[at].nodes[0])?.id ?? this.selected;
   }
@@ -122,8 +122,8 @@ export class SearchTree {
 
   say(at) {
     const { nodes, outputs, stopped } = this.shown.steps[at];
-    const count = (fate) => nodes.filter((node) => node.fate === fate).length;
-    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} ${this.independent ? "chosen" : "kept"}, ${count("ended")} finished`];
+    const count = (status) => nodes.filter((node) => node.status === status).length;
+    const parts = [`Step ${at + 1} of ${this.length}: ${count("kept")} ${this.independent ? "chosen" : "kept"}, ${count("finished")} finished`];
     if (!this.independent) parts.push(`${count("pruned")} pruned`);
     const soFar = outputs.length ? `. Outputs so far: ${outputs.length}` : "";
     return `${parts.join(", ")}${soFar}${stopped ? `. Search ended: ${stopped}` : ""}.`;
@@ -132,7 +132,7 @@ export class SearchTree {
 
 function legend(independent) {
   const entry = (name, text) => element("span", { class: `key ${name}` }, text);
-  const kinds = independent ? [["kept", "chosen"], ["ended", "finished"], ["pruned", "not chosen"]] : [["kept", "kept"], ["ended", "finished"], ["lost", "kept, pruned later"], ["pruned", "pruned"]];
+  const kinds = independent ? [["kept", "chosen"], ["finished", "finished"], ["pruned", "not chosen"]] : [["kept", "kept"], ["finished", "finished"], ["lost", "kept, pruned later"], ["pruned", "pruned"]];
   const number = independent ? "numbers are token probabilities" : "numbers are scores: log-probability / length^penalty";
   return element("p", { class: "keys" }, ...kinds.map(([name, text]) => entry(name, text)), element("span", { class: "hint" }, number));
 }
@@ -141,7 +141,7 @@ function line(from, to, node, strong) {
   const [x, y] = [from.x + (node.parent ? WIDE : 40), from.y + HIGH / 2];
   const [u, v] = [to.x, to.y + HIGH / 2];
   const middle = (x + u) / 2;
-  const name = `edge ${node.fate}${strong ? " strong" : ""}`;
+  const name = `edge ${node.status}${strong ? " strong" : ""}`;
   return make("path", { class: name, d: `M${x} ${y} C${middle} ${y} ${middle} ${v} ${u} ${v}` });
 }
 

@@ -1,6 +1,6 @@
-"""Joins: the outputs of all heads to tokens. The table of contents is `JOINS`.
+"""The usual join: concatenate the heads and apply one matrix.
 
-concat    out = [head_1 ... head_H] W_o
+out = [head_1 ... head_H] W_o        O(N C²)
 """
 
 from __future__ import annotations
@@ -8,11 +8,6 @@ from __future__ import annotations
 from torch import nn
 
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import Registry
-
-JOINS: Registry = {
-    "concat": ("regard.attention.joins", "OutputProjection"),
-}
 
 
 class OutputProjection(nn.Module):
