@@ -46,7 +46,7 @@ class MultiHeadAttention(nn.Module):
         dropout, scale: of the attention weights and of the scores (None: 1/√D), where the mechanism has them.
         cross: attend to a context instead of to x itself.
         norms: norms of q and k over the width of a head.
-        causal, length: what the layer's place demands; handed to the parts that take them.
+        causal, length, layer: what the layer's place demands, and its depth; handed to the parts that take them.
         grid, prefix: of an image's tokens, rows and columns, and how many tokens stand before them; None: not a grid.
     """
 
@@ -70,6 +70,7 @@ class MultiHeadAttention(nn.Module):
         norms: tuple[nn.Module, nn.Module] | None = None,
         causal: bool = False,
         length: int | None = None,
+        layer: int = 0,
         grid: tuple[int, int] | None = None,
         prefix: int = 0,
     ) -> None:
@@ -86,6 +87,7 @@ class MultiHeadAttention(nn.Module):
             "head_dim": head_dim or width // heads,
             "causal": causal,
             "length": length,
+            "layer": layer,
             "grid": grid,
             "prefix": prefix,
         }

@@ -47,6 +47,7 @@ MECHANISMS: Registry = {
     "synthesizer_factorised_random": ("regard.attention.mechanisms.synthesizer", "FactorisedRandomSynthesizer"),
     # heads
     "talking_heads": ("regard.attention.mechanisms.talking_heads", "TalkingHeadsAttention"),
+    "multi_scale": ("regard.attention.mechanisms.multi_scale", "MultiScaleAttention"),
     "adaptive_span": ("regard.attention.mechanisms.adaptive_span", "AdaptiveSpanAttention"),
     "disagreement": ("regard.attention.mechanisms.disagreement", "DisagreementAttention"),
     "pattern_guidance": ("regard.attention.mechanisms.pattern_guidance", "PatternGuidedAttention"),
