@@ -32,6 +32,19 @@ def test_slices_equal_those_of_training(name, monkeypatch):
     assert tensor_parallel.slicing_plan(model, 2) == expected
 
 
+@pytest.mark.parametrize("spec", ["disagreement", "talking_heads", "multihead(projection='collaborative')"])
+def test_heads_that_know_one_another_are_not_cut(spec):
+    from regard.training.parallel.parallelize import apply_tensor_parallel
+
+    class World:
+        tensor_parallel, mesh = 2, {"tensor": None}
+
+    model = build(resolve_config("gpt", None, [*MODELS["gpt"], f"attention={spec}"]))
+    for cut in (lambda: apply_tensor_parallel(model, World), lambda: tensor_parallel.slicing_plan(model, 2)):
+        with pytest.raises(Unsupported, match="may mix"):
+            cut()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_slices_sum_to_the_full_model(name):
     config, shape = resolve_config(name, None, MODELS[name]), InputShape(batch=2, length=16)

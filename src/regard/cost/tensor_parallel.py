@@ -18,6 +18,7 @@ from torch import nn
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.projections import CrossProjection, QKVProjection
 from regard.blocks.encoder import Stack
 from regard.blocks.feedforward import FeedForward
 from regard.core.errors import BadInput, Unsupported
@@ -30,6 +31,12 @@ def slicing_plan(model: nn.Module, ranks: int) -> dict[str, str]:
     cut: dict[str, str] = {}
     for name, module in model.named_modules():
         if isinstance(module, MultiHeadAttention):
+            for part, cuts in (
+                (module.attend, (SoftmaxAttention,)),
+                (module.project, (QKVProjection, CrossProjection)),
+            ):
+                if type(part) not in cuts:
+                    raise Unsupported(f"--tensor-parallel cuts between heads, which {type(part).__name__} may mix")
             if module.project.kv_heads % ranks:
                 raise BadInput(
                     f"--tensor-parallel {ranks} does not divide the {module.project.kv_heads} (key) heads of {name}"
@@ -38,8 +45,6 @@ def slicing_plan(model: nn.Module, ranks: int) -> dict[str, str]:
                 raise Unsupported(
                     f"--tensor-parallel cuts between heads, which share the norms of queries and keys ({name})"
                 )
-            if not isinstance(module.attend, SoftmaxAttention):
-                raise Unsupported(f"--tensor-parallel cuts between heads, which {type(module.attend).__name__} may mix")
             inner = ("qkv",) if module.kind == "self" else ("q", "kv")
             cut |= {f"{name}.project.{part}": "columns" for part in inner} | {f"{name}.join.out": "rows"}
         elif isinstance(module, FeedForward):

@@ -182,6 +182,11 @@ def distances(
     return keys[:, None, None] - queries[:, None, :, None]
 
 
+def fixed_scores(scores: Float[Tensor, "B H N M"], mask: Mask | None) -> Float[Tensor, "B2 H N M"]:
+    """Return scores that do not depend on the tokens once for all inputs, unless the mask differs between inputs."""
+    return scores if mask is not None and mask.batched else scores[:1]
+
+
 def repeat_kv(x: Float[Tensor, "B G M D"], heads: int) -> Float[Tensor, "B H M D"]:
     """Repeat keys or values of grouped heads for every query head."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)

@@ -22,7 +22,7 @@ import torch
 
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
-from regard.attention.mechanisms.dense import DenseAttention, dense_mask, distances
+from regard.attention.mechanisms.dense import DenseAttention, dense_mask, distances, fixed_scores
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
@@ -71,8 +71,8 @@ class HardCodedGaussianAttention(DenseAttention):
     def weight_matrix(
         self, scores: Tensor, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, rows: Rows = slice(None)
     ) -> Float[Tensor, "B H rows M"]:
-        allowed = dense_mask(q, k, mask, rows)
-        return scores.exp() if allowed is None else scores.exp() * allowed
+        allowed, density = dense_mask(q, k, mask, rows), fixed_scores(scores, mask).exp()
+        return (density if allowed is None else density * allowed).expand(scores.shape)
 
     def extra_repr(self) -> str:
         return f"offsets={self.offsets.tolist()}, sigma={self.sigma}, dropout={self.dropout}"

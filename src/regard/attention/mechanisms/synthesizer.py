@@ -2,9 +2,9 @@
 
     softmax                         w = softmax(s),   s_nm = q_n·k_m / √D                              O(N M D)
     synthesizer_dense               s_nm = relu(q_n)·W_m + b_m                                         O(N M D)
-    synthesizer_factorised_dense    s_nm = a(q_n)_i b(q_n)_j,   m = i + j rows                         O(N M)
-    synthesizer_random              s_nm = R_nm                                                        O(N M)
-    synthesizer_factorised_random   s_nm = (R_1 R_2^T)_nm                                              O(N M r)
+    synthesizer_factorised_dense    s_nm = a(q_n)_i b(q_n)_j,   m = i + j rows                         O(N M E)
+    synthesizer_random              s_nm = R_nm                                                        O(N M E)
+    synthesizer_factorised_random   s_nm = (R_1 R_2^T)_nm                                              O(N M (E + r))
 
 Dense: each token predicts, from itself alone, how much it attends to every place up to `length`. Random: one matrix for
 all texts, learned (or kept as drawn, `trainable=False`). Both show how much of attention is a habit of places. Factors
@@ -28,9 +28,10 @@ from torch import nn
 
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
-from regard.attention.mechanisms.dense import PlacedAttention, token_positions
+from regard.attention.mechanisms.dense import PlacedAttention, fixed_scores, token_positions
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
+from regard.core.positions import Bias
 from regard.core.shapes import Float, Int, Rows, Tensor
 from regard.core.validation import Fraction
 
@@ -67,7 +68,7 @@ class DenseSynthesizer(PlacedAttention):
 class FactorisedDenseSynthesizer(PlacedAttention):
     """Each token predicts two short rows of scores, whose products are those of all places."""
 
-    traits = _traits("N M")
+    traits = _traits("N M E")
 
     def __init__(self, heads: int, head_dim: int, length: int | None, dropout: Fraction = 0.0) -> None:
         super().__init__(length, dropout)
@@ -87,12 +88,21 @@ class FactorisedDenseSynthesizer(PlacedAttention):
         return _pick(a, keys % self.rows) * _pick(b, keys // self.rows)
 
 
-class RandomSynthesizer(PlacedAttention):
-    """One matrix of scores for all texts; `trainable=False` keeps it as drawn."""
-
-    traits = _traits("N M")
+class _FixedSynthesizer(PlacedAttention):
+    """Base class: the scores are those of all texts, and so are the weights unless the mask differs."""
 
     default_projection = "value"
+
+    def weight_matrix(
+        self, scores: Tensor, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None, rows: Rows = slice(None)
+    ) -> Float[Tensor, "B H rows M"]:
+        return super().weight_matrix(fixed_scores(scores, mask), q, k, mask, bias, rows).expand(scores.shape)
+
+
+class RandomSynthesizer(_FixedSynthesizer):
+    """One matrix of scores for all texts; `trainable=False` keeps it as drawn."""
+
+    traits = _traits("N M E")
 
     def __init__(self, heads: int, length: int | None, trainable: bool = True, dropout: Fraction = 0.0) -> None:
         super().__init__(length, dropout)
@@ -106,12 +116,10 @@ class RandomSynthesizer(PlacedAttention):
         return upcast(scores).expand(q.shape[0], -1, -1, -1)
 
 
-class FactorisedRandomSynthesizer(PlacedAttention):
+class FactorisedRandomSynthesizer(_FixedSynthesizer):
     """One matrix of scores of rank `rank` for all texts; `trainable=False` keeps its factors as drawn."""
 
-    traits = _traits("N M r")
-
-    default_projection = "value"
+    traits = _traits("N M (E + r)")
 
     def __init__(
         self, heads: int, length: int | None, rank: int = 8, trainable: bool = True, dropout: Fraction = 0.0

@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.projections import CrossProjection, QKVProjection
 from regard.blocks.encoder import Stack
 from regard.blocks.feedforward import FeedForward
 from regard.core.errors import BadInput, Unsupported
@@ -218,6 +219,9 @@ def apply_tensor_parallel(model: nn.Module, world: DistributedContext) -> None:
 
 
 def _check_heads(name: str, module: MultiHeadAttention, ranks: int) -> None:
+    for part, splits in ((module.attend, (SoftmaxAttention,)), (module.project, (QKVProjection, CrossProjection))):
+        if type(part) not in splits:
+            raise Unsupported(f"train.tensor_parallel splits heads, which {type(part).__name__} ({name}) may mix")
     if module.project.kv_heads % ranks:
         raise BadInput(
             f"train.tensor_parallel={ranks} does not divide the {module.project.kv_heads} (key) heads of {name}"
@@ -226,5 +230,3 @@ def _check_heads(name: str, module: MultiHeadAttention, ranks: int) -> None:
         getattr(module.project, "q_norm", None) is not None
     ):  # each process would have the gradient of its own heads only
         raise Unsupported(f"train.tensor_parallel splits heads, which share the norms of queries and keys ({name})")
-    if not isinstance(module.attend, SoftmaxAttention):
-        raise Unsupported(f"train.tensor_parallel splits heads, which {type(module.attend).__name__} ({name}) may mix")
