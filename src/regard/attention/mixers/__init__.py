@@ -17,6 +17,8 @@ from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
+    # sparse by position
+    "longformer": ("regard.attention.mixers.longformer", "LongformerAttention"),
     # fewer queries or keys
     "luna": ("regard.attention.mixers.luna", "LunaAttention"),
     "isab": ("regard.attention.mixers.isab", "ISAB"),
