@@ -4,7 +4,7 @@
     data       TREC-6: 4,906 to train on, 546 of the training split for validation, 500 to test
     licence    not stated (research); the model is not shipped
     paper      Ye et al., BP-Transformer, 2019
-    machine    a CPU core, about twenty minutes
+    machine    a CPU core, shared with other programs: 25 minutes
     expected   about what bert_trec reaches from scratch (83.5 %)
     measured   79.6 % on test (one seed, one CPU core, 2026-11-18): less than expected
     command    regard train bp_trec --out runs/bp-trec
