@@ -129,6 +129,7 @@ for name, settings in {SHALLOW}.items():
 """
 
 
+@pytest.mark.long
 def test_all_compile_as_one_graph_to_the_same(python):
     """In one process of its own: annotations are checked in this one, which dynamo cannot trace."""
     python(COMPILED)

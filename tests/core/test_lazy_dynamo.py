@@ -4,6 +4,8 @@ import subprocess
 import sys
 from textwrap import dedent
 
+import pytest
+
 
 def run_program(code: str, tmp_path) -> str:
     """Return what a program prints in a new process, where torch._dynamo is not loaded yet."""
@@ -68,6 +70,7 @@ def test_disabled_functions_are_not_traced_once_dynamo_is_loaded(tmp_path):
     assert printed.splitlines() == ["[6.0, 4.0, 6.0] [6.0, 6.0, 6.0]", "8.0", "True"]
 
 
+@pytest.mark.long
 def test_disabled_functions_are_not_traced_if_dynamo_was_loaded_before(tmp_path):
     printed = run_program(
         """

@@ -11,6 +11,7 @@ import typer.main
 from regard.api import zoo
 from regard.attention import ALIGNERS, MECHANISMS
 from regard.training.recipe import list_recipes
+from tests.long_params import rest_is_long
 
 from .blocks import PAGES, ROOT, blocks, commands, name
 
@@ -38,7 +39,11 @@ def is_run(mark):
     return not mark.startswith(("not run:", "file:", "after:"))
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+# runtimes.md exports, which the contract tests of exporting do too
+QUICK = [page for page in WITH_PYTHON if page.name != "runtimes.md"]
+
+
+@pytest.mark.parametrize("page", rest_is_long(WITH_PYTHON, *QUICK), ids=name)
 def test_python_blocks_run(page, tmp_path, monkeypatch, unchecked):
     runnable = [block for block in blocks(page, "python") if is_run(block.mark)]
     if not runnable:

@@ -49,7 +49,7 @@ def test_every_mechanism_under_every_mask_with_all_positions(name, positions, ma
     x, learned = token_vectors(TOKENS)
     traits = resolve(MECHANISMS, name, "attention").traits
     if not traits.bias and resolve(POSITIONS, positions, "positions").kind == "bias":
-        with pytest.raises(Unsupported, match="cannot add a bias|takes no mask of kind"):
+        with pytest.raises(Unsupported, match=r"cannot add a bias|takes no mask of kind"):
             self_attention(TOKENS, x, name, mask, positions)
         return
     if mask != "none" and not {"causal", "padding"} <= traits.masks and "any" not in traits.masks:

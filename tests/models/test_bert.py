@@ -181,6 +181,7 @@ def test_initial_weights_follow_bert():
     assert model.head.words.weight is model.embed.weight
 
 
+@pytest.mark.long
 def test_compiles_to_one_graph_for_many_shapes(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """

@@ -10,6 +10,7 @@ import regard
 from regard.core.config import from_dict, to_dict
 from regard.core.decodable import Decodable
 from regard.decoding.beam_search import beam_search, greedy_search, sample
+from tests.long_params import rest_is_long
 
 from .brute_force_search import brute_beam, ragged, targets
 from .small_convolutional import FAMILY, SMALL, small
@@ -104,7 +105,7 @@ def _sizes(value):
     return [size for part in parts for size in _sizes(part)]
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name != "multiplicative"], indirect=True)
+@pytest.mark.parametrize("name", rest_is_long(sorted(SMALL.keys() - {"multiplicative"}), "bytenet"), indirect=True)
 def test_memory_does_not_grow_with_steps(name, unchecked):
     settings = {"positions": "sinusoidal"} if name == "convs2s" else {}
     model = small(name, louder=1.0, **settings).float()

@@ -171,6 +171,7 @@ def backwards(rows=64, longest=6, vocab=14):
     return source, lengths, target, wanted.masked_fill(torch.arange(longest + 1) > lengths[:, None], -100)
 
 
+@pytest.mark.long
 def test_it_learns_to_reverse_with_the_right_alignment(unchecked):
     model = regard.build("convs2s", size="tiny", vocab=14, width=48, hidden=48, decoder_layers=2, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)

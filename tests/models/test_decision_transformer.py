@@ -96,6 +96,7 @@ def test_watch_captures_attention_to_the_three_kinds_of_tokens(double):
     assert [trace.weights.shape for trace in seen.values()] == [(3, 3, 18, 18)] * 2
 
 
+@pytest.mark.long
 def test_compiles_to_one_graph(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """

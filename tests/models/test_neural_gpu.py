@@ -10,6 +10,7 @@ from regard.data.batching import StreamPosition
 from regard.data.synthetic.arithmetic import Arithmetic
 from regard.models.neural_gpu import Config, NeuralGPU
 from regard.tasks.text import arithmetic
+from tests.long_params import rest_is_long
 
 from .brute_force_search import targets
 from .small_convolutional import small
@@ -86,7 +87,7 @@ def test_mismatched_settings_raise():
         regard.build("neural_gpu", vocab=7, decoder="imag")
 
 
-@pytest.mark.parametrize("decoder", ["image", "tape"])
+@pytest.mark.parametrize("decoder", rest_is_long(["image", "tape"], "image"))
 def test_it_learns_to_add(unchecked, decoder):
     data = Arithmetic(digits=2, initial_digits=1, batch_size=48, batches_per_epoch=40, test_digits=(3,))
     task = arithmetic.Config(eval_examples=50).build(data, seed=1)

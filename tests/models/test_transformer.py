@@ -122,6 +122,7 @@ def test_without_positions_the_encoder_is_permutation_equivariant(double):
     assert not torch.allclose(ordered.encode(source)[:, order], ordered.encode(source[:, order]))
 
 
+@pytest.mark.long
 def test_compiles_to_one_graph_for_many_shapes(python):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
     code = """

@@ -93,6 +93,7 @@ NAMES = {"r26-s32": "vit_small_r26_s32_224", "r26-b32": "vit_base_r26_s32_224", 
     "r50-l32": "vit_large_r50_s32_224", "r-ti32": "vit_tiny_r_s16_p8_224"}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", NAMES)
 def test_sizes_have_as_many_parameters_as_timm(size):
     with torch.device("meta"):

@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 import regard
+from tests.long_params import rest_is_long
 
 LINES = [
     "Two dogs are playing in the snow.",
@@ -40,7 +41,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", rest_is_long(WAYS, "beam"))
 def test_a_batch_gives_what_single_lines_give(way):
     translate = regard.load("en-de")
     batch = translate.candidates(LINES, **WAYS[way])

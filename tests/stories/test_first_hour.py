@@ -7,6 +7,8 @@ import subprocess
 import time
 from functools import partial
 
+import pytest
+
 import regard
 from tests.deadline import read_all
 from tests.stories.command import arguments, environment, run
@@ -89,6 +91,7 @@ def test_train_then_measure_then_use(corpus, tmp_path, warm):
     assert "float32, 1 thread" in done.err
 
 
+@pytest.mark.long
 def test_stopping_early(translator_folder, tmp_path):
     """Ctrl-C while translating keeps what is done; a reader that leaves is no error worth words."""
     how = arguments("translate", "--model", translator_folder, "--beam-size", 1, "--output", tmp_path / "out.txt")

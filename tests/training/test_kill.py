@@ -179,6 +179,7 @@ def in_a_checkpoint(dice):
     return moment
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_three_times_ends_at_the_same_bits(nursery, recipe_file, undisturbed, tmp_path):
     straight, seconds = undisturbed
     dice, out = random.Random(1), tmp_path / "run"
@@ -221,6 +222,7 @@ def test_a_killed_command_resumes_when_it_is_run_again(nursery, recipe_file, und
     assert rows(out) == rows(undisturbed[0])
 
 
+@pytest.mark.long
 def test_a_second_start_does_not_disturb_a_running_one(nursery, recipe_file, undisturbed, tmp_path):
     out, log, second = tmp_path / "run", tmp_path / "log", tmp_path / "second"
     pid = nursery.start(recipe_file, out, log)

@@ -78,6 +78,7 @@ def test_train_10_and_resume_to_16_equals_train_16_to_the_bit(recipe, tmp_path):
     assert_equal_runs(tmp_path / "straight", out, "step-00000016")
 
 
+@pytest.mark.long
 def test_sigterm_while_compiling_ends_the_process_and_the_run_can_restart(recipe, tmp_path, straight, monkeypatch):
     out = tmp_path / "interrupted"
 
@@ -399,6 +400,7 @@ def test_a_task_that_keeps_state_and_modules_has_them_in_the_checkpoint(recipe, 
     assert (teacher["bias"] != 0).any()
 
 
+@pytest.mark.long
 def test_compiled_and_eager_training_agree(recipe, tmp_path, monkeypatch, unchecked):
     """With a tracing backend; compiled kernels are tested on a GPU."""
     compile = torch.compile
@@ -537,6 +539,7 @@ def test_an_impossible_model_shape_raises_before_anything_is_written(recipe, tmp
     assert not (tmp_path / "run" / "recipe.json").exists()
 
 
+@pytest.mark.long
 def test_a_run_in_bfloat16_resumes_to_the_bit(recipe, tmp_path):
     """Where this CPU computes in it at all."""
     if not supports_dtype("bfloat16"):

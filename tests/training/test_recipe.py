@@ -65,6 +65,7 @@ def _pairs():
 
 
 PAIRS = _pairs()
+SMALL_DATA = {"gpt_shakespeare_cpu"}  # where another recipe of the pair reads a large text first
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -72,7 +73,8 @@ def test_one_recipe_of_every_model_and_task_runs_quickly(pair, tmp_path):
     why = {name: _missing(load_recipe(name)) for name in PAIRS[pair]}
     if all(why.values()):
         pytest.skip(why[PAIRS[pair][0]])
-    _run_quickly(next(name for name in PAIRS[pair] if not why[name]), tmp_path / "run")
+    runnable = [name for name in PAIRS[pair] if not why[name]]
+    _run_quickly(next((name for name in runnable if name in SMALL_DATA), runnable[0]), tmp_path / "run")
 
 
 @pytest.mark.long

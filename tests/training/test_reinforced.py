@@ -35,7 +35,7 @@ WAYS = {
     "whole reward, three batches an update": ["task.reinforce.credit=whole", "train.gradient_accumulation_steps=3"],
     "others": ["task.reinforce.baseline=leave_one_out", "task.reinforce.num_samples=2"],
 }
-LONG = ("whole reward, three batches an update", "others")  # the same roads through the checkpoint
+LONG = ("moving baseline", "whole reward, three batches an update", "others")  # the same roads through the checkpoint
 
 
 @pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.long) if w in LONG else w for w in WAYS])

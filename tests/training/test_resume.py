@@ -21,6 +21,7 @@ from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.checkpoint.manifest import MANIFEST, find_damage, read_manifest, seal_manifest
 from regard.training.loop import TrainingRun
 from regard.training.recipe import override_recipe
+from tests.long_params import rest_is_long
 
 CLOCKS = ("seconds", "tokens_per_second")
 BASE = [
@@ -120,7 +121,18 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+LONG = (
+    "three batches an update",
+    "no moving average",
+    "one batch an update",
+    "muon",
+    "adafactor",
+    "sgd",
+    "layer-wise decay",
+)
+
+
+@pytest.mark.parametrize("way", rest_is_long(WAYS, *WAYS.keys() - LONG))
 def test_train_n_stop_and_resume_equals_train_2n_to_the_bit(recipe, tmp_path, monkeypatch, way):
     whole = override_recipe(recipe, [*BASE, *WAYS[way]])
     train(whole, tmp_path / "straight")
@@ -164,6 +176,7 @@ def straight(recipe, tmp_path_factory):
     return out
 
 
+@pytest.mark.long
 def test_a_run_stopped_after_every_single_update_ends_at_the_same_bits(recipe, tmp_path, monkeypatch, straight):
     in_pieces(override_recipe(recipe, BASE), tmp_path / "stopped", range(1, 10), monkeypatch)
     assert_equal_runs(straight, tmp_path / "stopped", end(straight))

@@ -12,6 +12,7 @@ Zaheer, Kottur, Ravanbakhsh, Póczos, Salakhutdinov, Smola: Deep Sets. NeurIPS 2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -62,7 +63,7 @@ class DeepSets(ModelContract):
 
 
 def _network(sizes: list[int]) -> nn.Sequential:
-    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+    layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
     return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))[:-1]
 
 

@@ -110,9 +110,8 @@ class TrainingRun:
         torch.manual_seed(rng.derive_seed(s.seed, "init"))
         self.model = build(fitted.model).to(self.device)
         _check_samplers_are_trained(self.model, self.task)
-        self.updated_parts: list[Any] = [
-            x for x in self.model.modules() if hasattr(x, "after_update")
-        ]  # spans, centroids
+        # adaptive spans, routing centroids
+        self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
         self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
         for module in self.task.modules().values():
             module.to(self.device)

@@ -243,6 +243,7 @@ def listener():
     return task, taught(task, model, 350)
 
 
+@pytest.mark.long
 def test_a_listener_learns_it_too(listener):
     task, model = listener
     found = task.evaluate(model, "val", effort=1)

@@ -132,6 +132,7 @@ def test_a_run_counts_images_by_their_name(recipe, tmp_path, capsys):
     assert "tokens/s" not in said.out + said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fits", "said"), [(3, r"but 2 rows do: set data\.batch_size=2"), (0, r"smaller images \(data\.image_size\)")]
 )

@@ -22,6 +22,7 @@ from regard.tasks.text.language_modeling import TextGenerator
 from regard.training import evaluate, train
 from regard.training.evaluation import dataset_for_model
 from regard.training.recipe import Recipe, Train, build, load_recipe
+from tests.long_params import rest_is_long
 
 LINES = [
     f"{a} {b} the {c}.\n" for a in ("one", "two", "no") for b in ("saw", "ate", "is") for c in ("dog", "cat", "end")
@@ -257,7 +258,7 @@ def test_a_look_says_how_busy_every_expert_is(task):
     assert "experts" not in task.evaluate(model(task), "val")
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", rest_is_long(["adamw", "muon"], "adamw"))
 def test_experts_are_trained_on_exactly_too_and_the_log_says_how_busy_they_are(tmp_path, file, optimizer):
     data, feed = TextFile(str(file), context_length=8, batch_size=3), "moe(num_experts=3, top_k=2)"
     runs = [recipe(data, optimizer=optimizer), recipe(data, optimizer=optimizer, steps=5)]

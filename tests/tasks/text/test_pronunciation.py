@@ -17,6 +17,7 @@ from regard.tasks.text.pronunciation import Pronouncer, normalize_spelling
 from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
+from tests.long_params import rest_is_long
 
 WORDS = ["tab", "bat", "at", "abba", "tabbat", "b", "taab", "battab", "abattabbatab", "it's"]
 SMALL = {"width": 12, "hidden": 16, "readout": None, "dropout": 0.0}
@@ -140,6 +141,7 @@ def test_a_word_of_a_thousand_letters_is_cut_and_said(task, model, caplog):
     assert found == " ".join(filter(None, (say(["ab" * n], beam_size=1)[0] for n in [32] * 18 + [24])))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["rnnsearch", "transformer"])
 def test_sources_over_a_thousand_tokens_are_read_at_once_where_that_is_asked_for(task, model, family):
     if family == "transformer":
@@ -161,7 +163,7 @@ def test_sources_over_a_thousand_tokens_are_read_at_once_where_that_is_asked_for
     model.zero_grad()
 
 
-@pytest.mark.parametrize("stress", [False, True])
+@pytest.mark.parametrize("stress", rest_is_long([False, True], True))
 def test_train_save_load_measure(folder, tmp_path, monkeypatch, stress):
     monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
     recipe = Recipe(

@@ -14,6 +14,7 @@ from regard.models.gpt import GPT, Config
 from regard.runtime import inference
 from regard.tasks.text.language_modeling import TextGenerator
 from regard.tokens.tokenizer import KINDS, Tokenizer
+from tests.long_params import rest_is_long
 
 LINES = ["two dogs play in the snow, and a cat sleeps.", "über Äpfel — naïve café 🐕 日本", "no one is the end of it."]
 PARTS = {
@@ -58,7 +59,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", rest_is_long(PARTS, "modern"))
 @pytest.mark.parametrize("way", WAYS)
 def test_a_text_is_the_same_alone_and_in_any_batch(parts, way):
     write = writer(**PARTS[parts])

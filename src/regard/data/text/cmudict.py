@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,7 +105,12 @@ def read_entries(folder: Path, split: str, stress: bool = False) -> list[Entry]:
     files = _files(folder)
     if split not in files:
         raise BadInput(f"{folder} has no split '{split}'; it has {', '.join(sorted(files))}")
-    return list(_entries(files[split], stress))
+    return list(_read_file(files[split], files[split].stat().st_mtime_ns, stress))
+
+
+@lru_cache(maxsize=4)  # a run reads its training words for the vocabulary and for the batches
+def _read_file(file: Path, modified: int, stress: bool) -> tuple[Entry, ...]:
+    return tuple(_entries(file, stress))
 
 
 def _entries(file: Path, stress: bool) -> Iterator[Entry]:

@@ -48,10 +48,15 @@ class Corpus:
 def get_corpus(name: str) -> Corpus:
     """Return the corpus of a name or a path."""
     if name in _CORPORA:
-        folder, read, follow = data_dir.find_dataset(_CORPORA[name][0]), *_CORPORA[name][1:]
-        return Corpus(name, ("test", "train", "val"), lambda part: read(folder, part), follow)
+        return Corpus(name, ("test", "train", "val"), lambda part: _read_known(name, part), _CORPORA[name][2])
     plain = TextFile(name)
     return Corpus(name, tuple(plain.splits()), lambda part: split_documents(plain.read(part)))
+
+
+@data_dir.cached_by_data_dir(8)  # a run reads its training split for the vocabulary and for the batches
+def _read_known(name: str, part: str) -> list[Document]:
+    dataset, read, _ = _CORPORA[name]
+    return read(data_dir.find_dataset(dataset), part)
 
 
 def split_documents(text: str) -> list[Document]:
