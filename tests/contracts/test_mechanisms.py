@@ -21,6 +21,14 @@ PADDED = [name for name in EVERY if traits(name).masks & {"any", "padding"}]
 SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length": 16, "causal": False}
 # Arguments with which 13 tokens are many: more than a chunk, a window or the selected ones.
 SMALL = {
+    "window": "window=4, global_tokens=1",
+    "longformer": "window=4",
+    "bigbird": "block=1, random_blocks=1",
+    "sparse_strided": "stride=3",
+    "sparse_fixed": "stride=4, summary=1",
+    "image_local_1d": "query_block=3, memory=2",
+    "image_local_2d": "query_block=(2, 2), memory=(1, 1), columns=5",
+    "axial": "columns=5",
     "clustered": "clusters=3",
     "improved_clustered": "clusters=3, top_k=4",
     "csalr": "landmarks=4",
