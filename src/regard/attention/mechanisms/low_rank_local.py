@@ -1,12 +1,12 @@
 """Low-rank and locality-constrained attention: few dimensions for what is far, a band for what is near.
 
     softmax           A = softmax(q kᵀ / √D)                                                        O(N M D)
-    low-rank, local   A = (1 - λ) softmax(q P (k P')ᵀ / √r) + λ softmax within w tokens (q kᵀ / √D)   O(N M r + N w D)
+    low-rank, local   A = (1 - λ) softmax(q P (k P')ᵀ / √r) + λ softmax within w tokens (q kᵀ / √D)   O(N M D)
 
 Attention between distant words is close to low rank, so r < D dimensions are enough for it and overfit less on small
 data; what a low rank cannot express, sharp attention to neighbours, is left to a band. The projections P and P', D x r,
-and the share λ, a sigmoid, are learned for each head. Scores are cheaper, but of all pairs: the gain is in
-generalisation, not in the order of growth.
+and the share λ, a sigmoid, are learned for each head. Scores are still those of all pairs: the gain is in
+generalisation, not in time.
 
 What was reconstructed: of the paper only the abstract was at hand, and Lin et al.'s survey: a low-rank module with a
 small width of keys beside a band module. That the two are mixed by a learned share is our choice. When causal, the band
@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.kv_cache import BeamTable
@@ -38,7 +39,7 @@ class LowRankLocalAttention(Mechanism):
     """A mixture of softmax attention in `rank` dimensions and of softmax attention within `window` tokens."""
 
     traits = Traits(
-        cost="N M r + N w D",
+        cost="N M D",
         paper="Guo et al. 2019",
         exact=False,
         headwise=False,
@@ -57,7 +58,8 @@ class LowRankLocalAttention(Mechanism):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        self.far, self.near = SoftmaxAttention(dropout), SlidingWindowAttention(window, dropout=dropout, scale=scale)
+        self.far = SoftmaxAttention(dropout, scale=rank**-0.5)
+        self.near = SlidingWindowAttention(window, dropout=dropout, scale=scale)
         self.project_queries = nn.Parameter(torch.randn(heads, head_dim, rank) * head_dim**-0.5)
         self.project_keys = nn.Parameter(torch.randn(heads, head_dim, rank) * head_dim**-0.5)
         self.share = nn.Parameter(torch.zeros(heads, 1, 1))  # before the sigmoid, of the band
@@ -71,8 +73,7 @@ class LowRankLocalAttention(Mechanism):
         bias: Bias | None,
         layer_state: LayerState | None = None,
     ) -> Tensor:
-        far = self.far(*self._low_rank(q, k), self._for_heads(v), mask, bias)
-        return self._join(far, self.near(q, k, v, mask, bias))
+        return self._join(self._attend_far(q, k, v, mask, bias), self.near(q, k, v, mask, bias))
 
     def weights(
         self,
@@ -102,7 +103,13 @@ class LowRankLocalAttention(Mechanism):
     ) -> tuple[Float[Tensor, "B H K E"], Any]:
         near, state = self.near.step(q, k, v, state, beam_table, mask, bias)
         k, v = state.append(k, v, beam_table)  # once more into the same slots, to read all of them
-        return self._join(self.far(*self._low_rank(q, k), self._for_heads(v), mask, bias), near), state
+        return self._join(self._attend_far(q, k, v, mask, bias), near), state
+
+    def _attend_far(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
+        q, k = self._low_rank(q, k)
+        wide = max(0, v.shape[-1] - q.shape[-1])  # fused kernels need one width for all three
+        out: Tensor = self.far(F.pad(q, (0, wide)), F.pad(k, (0, wide)), self._for_heads(v), mask, bias)
+        return out
 
     def _low_rank(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys in the few dimensions of each head."""
