@@ -346,7 +346,8 @@ def _hash(*files: str | Path) -> str:
 
 def make_map(jobs: int, folders: tuple[str, ...]) -> None:
     """Note which tests execute which lines, for every file of tests that changed or whose sources did."""
-    files = [file for name in folders for file in sorted((ROOT / "tests" / name).rglob("test_*.py"))]
+    given = [ROOT / "tests" / name for name in folders]
+    files = [file for path in given for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
 
     def todo() -> Iterator[Job]:
         for file in files:
@@ -479,7 +480,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--tests", nargs="*", default=TESTS, help="folders of tests")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="folders or files of tests")
     parser.add_argument("--map", action="store_true", help="make the map only")
     parser.add_argument("--again", action="store_true", help="run those that survived again")
     parser.add_argument("--report", action="store_true", help="print what is known only")

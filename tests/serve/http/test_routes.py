@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import struct
 import threading
 import time
@@ -240,6 +241,15 @@ def test_all_pictures_of_a_form_are_counted_together(pictures):
     }
 
 
+@pytest.mark.parametrize(("contents", "message"), [([b""], "empty"), ([], "no file"), ([b"a", b"b"], "one file at a")])
+def test_the_explorer_takes_one_file(client, contents, message):
+    parts = [("file", ("a", content)) for content in contents] or [("other", (None, "x"))]
+    for path in ("/explore/inspections", "/explore/search"):
+        found = client.post(path, data={"model": "digits"}, files=parts)
+        assert found.status_code == 422
+        assert message in found.json()["error"]["message"]
+
+
 def test_uploads_are_decoded_off_the_event_loop_and_the_models_thread(pictures, monkeypatch):
     from regard.modalities import decode_image
 
@@ -385,3 +395,19 @@ def test_metrics_count_routes_groups_and_what_waits(pool):
     assert float(groups.split()[-1]) >= 1
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+    bounds = re.findall(r'regard_request_seconds_bucket\{le="([^"]+)",route="other"\}', text)  # dashboards name them
+    assert bounds == [
+        "0.005",
+        "0.01",
+        "0.025",
+        "0.05",
+        "0.1",
+        "0.25",
+        "0.5",
+        "1.0",
+        "2.5",
+        "5.0",
+        "10.0",
+        "30.0",
+        "+Inf",
+    ]
