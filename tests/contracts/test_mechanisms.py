@@ -23,6 +23,7 @@ SIZES_OF_PLACE = {"width": 24, "heads": 4, "kv_heads": 4, "head_dim": 6, "length
 SMALL = {
     "window": "window=4, global_tokens=1",
     "longformer": "window=4",
+    "etc": "radius=2, global_tokens=2, segment=3, max_distance=2",
     "bigbird": "block=1, random_blocks=1",
     "sparse_strided": "stride=3",
     "sparse_fixed": "stride=4, summary=1",

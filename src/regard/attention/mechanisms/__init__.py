@@ -8,6 +8,7 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     "window": ("regard.attention.mechanisms.window", "SlidingWindowAttention"),
+    "etc": ("regard.attention.mechanisms.etc", "ETCAttention"),
     "local_blocks": ("regard.attention.mechanisms.local_blocks", "LocalBlockAttention"),
     "bigbird": ("regard.attention.mechanisms.bigbird", "BigBirdAttention"),
     "sparse_strided": ("regard.attention.mechanisms.sparse_strided", "SparseStridedAttention"),
