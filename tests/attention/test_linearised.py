@@ -1,6 +1,7 @@
 """Performer, RFA, DPFP and the delta rule against loops written from their papers."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from regard.attention.mechanisms.dpfp import DPFPAttention, dpfp
 from regard.attention.mechanisms.performer import PerformerAttention, orthogonal_gaussian
 from regard.attention.mechanisms.rfa import GatedRandomFeatureAttention, RandomFeatureAttention
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.core.errors import RegardError, UnknownName
+from regard.core.errors import RegardError, UnknownName, Unsupported
+from regard.models import build
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +76,40 @@ def test_performer_estimates_softmax_without_bias_and_redraws():
     assert not torch.equal(attend(q, k, v), first)
     attend.redraw(seed=1)
     assert torch.equal(attend(q, k, v), first)
+
+
+def test_projections_are_redrawn_after_updates_and_resume_where_they_were():
+    for attend in (PerformerAttention(6, redraw_interval=2), RandomFeatureAttention(3, 6, redraw_interval=2)):
+        draws = []
+        for _ in range(5):
+            attend.after_update()
+            draws.append(attend.projection.clone())
+        same = [torch.equal(one, other) for one, other in pairwise(draws)]
+        assert same == [False, True, False, True]
+        again = (
+            type(attend)(6, redraw_interval=2) if len(draws[0].shape) == 2 else type(attend)(3, 6, redraw_interval=2)
+        )
+        again.load_state_dict(attend.state_dict())
+        for each in (attend, again):
+            each.after_update()
+        assert torch.equal(attend.projection, again.projection)
+        assert not torch.equal(attend.projection, draws[-1])
+
+
+def test_layers_have_projections_of_their_own():
+    model = build("gpt", size="tiny", vocab=11, attention="performer")
+    first, second = (block.mix.attend.projection for block in model.decoder.blocks[:2])
+    assert not torch.equal(first, second)
+    again = build("gpt", size="tiny", vocab=11, attention="performer").decoder.blocks[1].mix.attend.projection
+    assert torch.equal(again, second)
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    q, k, v = parts(5)
+    with pytest.raises(Unsupported, match="built for head width 8, got 6"):
+        PerformerAttention(8)(q, k, v)
+    with pytest.raises(Unsupported, match="built for heads 4, got 3"):
+        DeltaRuleAttention(4, 6)(q, k, v)
 
 
 def test_performer_of_relu():

@@ -38,7 +38,7 @@ NOT_IN_ONNX = {"elmo": "its LSTM narrows what it says, which ONNX's has no part 
 ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
     (
-        *("gpt", "bert", "star_transformer", "bp_transformer", "gru_to_attention", "decision_transformer"),
+        *("gpt", "bert", "star_transformer", "bp_transformer", "sac", "gru_to_attention", "decision_transformer"),
         *("elmo", "ctc", "attention_asr", "cct", "vit", "deit"),
     ),
     ONE,

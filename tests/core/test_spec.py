@@ -48,7 +48,6 @@ CONTEXT = {  # arguments that the caller of these parts passes
     "dilation": 1,
     "samples": 4,
     "steps": 5,
-    "stride": (1, 1),
     "grid": (4, 4),
     "causal": True,
 }
@@ -71,8 +70,9 @@ def test_any_value_builds_a_part_or_raises_a_regard_error(kind, name, key):
 
 def can_build(kind, spec):
     try:
-        # of a convolution it is a size, of linearised attention a name
-        build_part(TABLES[kind], spec, kind, **CONTEXT, **({} if kind == "attention" else {"kernel": 3}))
+        # of a convolution they are sizes, of attention a name and a number
+        sizes = {} if kind == "attention" else {"kernel": 3, "stride": (1, 1)}
+        build_part(TABLES[kind], spec, kind, **CONTEXT, **sizes)
     except RegardError:
         return False
     return True

@@ -29,6 +29,7 @@ TINY = {
     "bert": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "star_transformer": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "bp_transformer": {"width": 16, "heads": 2, "layers": 2, "ffn": 24, "neighbours": 1},
+    "sac": {"width": 16, "heads": 2, "layers": 2, "length": 32, "edges": 3, "predictor_width": 8},
     "gru_to_attention": {"width": 16, "heads": 2, "layers": 2, "length": 32},
     "t5": {"width": 16, "heads": 2, "head_dim": 8, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2},
 }
@@ -76,7 +77,7 @@ IMAGES = {  # models that take images
 
 
 TEXT = [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()]
-ENCODERS = ("star_transformer", "bp_transformer")  # with heads that have no tied weights
+ENCODERS = ("star_transformer", "bp_transformer", "sac")  # with heads that have no tied weights
 UNTIED = (
     "transformer",
     "gpt",

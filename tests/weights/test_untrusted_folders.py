@@ -217,13 +217,3 @@ def test_indices_that_do_not_fit_raise(tmp_path):
         index.write_text(json.dumps(content))
         with pytest.raises(BadInput, match=said):
             regard.load(place)
-
-
-def test_generation_settings_that_are_not_read_are_named(tmp_path, caplog):
-    place = hf_folder("marian", tmp_path / "m")
-    with caplog.at_level(logging.WARNING, "regard"):
-        regard.load(place)
-        assert not caplog.records
-        change(place / "generation_config.json", num_beams=6, no_repeat_ngram_size=3, top_k=50, min_length=None)
-        regard.load(place)
-    assert "sets num_beams=6 (beam_size), no_repeat_ngram_size=3 (no_repeat_ngram_size), which is not" in caplog.text

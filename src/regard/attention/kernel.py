@@ -22,6 +22,7 @@ from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Mechanism
 from regard.attention.running_state import RunningState
+from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
 from regard.core.shapes import Float, Rows, Tensor
@@ -29,6 +30,9 @@ from regard.core.shapes import Float, Rows, Tensor
 
 class KernelAttention(Mechanism):
     """Attention with the kernel φ(q)·φ(k); `chunk` is the number of tokens whose products are formed at a time."""
+
+    heads: int | None = None  # what parameters and buffers were made for; None: any
+    head_dim: int | None = None
 
     def __init__(self, chunk: int = 64) -> None:
         super().__init__()
@@ -49,6 +53,12 @@ class KernelAttention(Mechanism):
     def normalise(self, top: Tensor, bottom: Tensor) -> Tensor:
         """Return top / bottom, and zero for a query that sees no key."""
         return top / torch.where(bottom > 0, bottom, 1.0)
+
+    def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
+        super().check(q, k, mask, bias)
+        for what, size, found in (("heads", self.heads, q.shape[1]), ("head width", self.head_dim, q.shape[3])):
+            if size not in (None, found):
+                raise Unsupported(f"{type(self).__name__} was built for {what} {size}, got {found}")
 
     def mix(
         self,
@@ -205,6 +215,45 @@ class KernelAttention(Mechanism):
 
     def extra_repr(self) -> str:
         return f"chunk={self.chunk}"
+
+
+class RandomKernelAttention(KernelAttention):
+    """Kernel attention whose features come from random projections, a buffer drawn from `seed`.
+
+    They are drawn anew after every `redraw_interval` updates (None: never), and differ from layer to layer.
+    """
+
+    projection: Tensor
+    updates: Tensor
+
+    def __init__(self, shape: tuple[int, ...], seed: int, layer: int, redraw_interval: int | None, chunk: int) -> None:
+        super().__init__(chunk)
+        self.head_dim, self.seed, self.layer, self.redraw_interval = shape[-1], seed, layer, redraw_interval
+        self.register_buffer("projection", self.draw(shape, self._layer_seed(seed)))
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> Tensor:
+        """Return random projections; the same for the same seed."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def redraw(self, seed: int) -> None:
+        """Draw other projections."""
+        self.projection.copy_(self.draw(tuple(self.projection.shape), self._layer_seed(seed)))
+
+    def _layer_seed(self, seed: int) -> int:
+        return seed * 1009 + self.layer
+
+    def after_update(self) -> None:
+        """Count the updates, and redraw when their time has come; called by the training loop."""
+        if self.redraw_interval is None:
+            return
+        self.updates += 1
+        if self.updates % self.redraw_interval == 0:
+            self.redraw(self.seed + int(self.updates) // self.redraw_interval)
+
+    def extra_repr(self) -> str:
+        return f"features={self.projection.shape[-2]}, seed={self.seed}, {super().extra_repr()}"
 
 
 @dataclass(eq=False)

@@ -46,7 +46,7 @@ class MultiHeadAttention(nn.Module):
         dropout, scale: of the attention weights and of the scores (None: 1/√D), where the mechanism has them.
         cross: attend to a context instead of to x itself.
         norms: norms of q and k over the width of a head.
-        causal, length: what the layer's place demands; handed to the parts that take them.
+        causal, length, layer: what the layer's place demands, and its depth; handed to the parts that take them.
         grid, prefix: of an image's tokens, rows and columns, and how many tokens stand before them; None: not a grid.
     """
 
@@ -70,6 +70,7 @@ class MultiHeadAttention(nn.Module):
         norms: tuple[nn.Module, nn.Module] | None = None,
         causal: bool = False,
         length: int | None = None,
+        layer: int = 0,
         grid: tuple[int, int] | None = None,
         prefix: int = 0,
     ) -> None:
@@ -86,6 +87,7 @@ class MultiHeadAttention(nn.Module):
             "head_dim": head_dim or width // heads,
             "causal": causal,
             "length": length,
+            "layer": layer,
             "grid": grid,
             "prefix": prefix,
         }
@@ -107,7 +109,7 @@ class MultiHeadAttention(nn.Module):
         if context is not None:
             return self.cross_attend(x, self.project_kv(context, positions), mask, positions, layer_state)
         q, k, v = self.project(x, None if positions is None else positions.query_vectors)
-        q, k = _transform(q, positions, True), _transform(k, positions, False)
+        q, k = transform_by_position(q, positions, True), transform_by_position(k, positions, False)
         out: Tensor = self.join(self.attend(q, k, v, mask, positions and positions.bias, layer_state=layer_state))
         return out
 
@@ -127,10 +129,10 @@ class MultiHeadAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Attend from x to keys and values that `project_kv` returned."""
-        q = _transform(
+        q = transform_by_position(
             self.project.project_q(x, None if positions is None else positions.query_vectors), positions, True
         )
-        k = _transform(keys[0], positions, False)
+        k = transform_by_position(keys[0], positions, False)
         out: Tensor = self.join(self.attend(q, k, keys[1], mask, positions and positions.bias, layer_state=layer_state))
         return out
 
@@ -182,7 +184,8 @@ class MultiHeadAttention(nn.Module):
         return self.join(heads), state
 
 
-def _transform(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:
+def transform_by_position(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:
+    """Return queries or keys transformed by their positions, where positions do so."""
     if positions is None or positions.qk_transform is None:
         return x
     return positions.qk_transform.transform(x, positions.queries if query else positions.keys)

@@ -70,7 +70,7 @@ class Mechanism(nn.Module):
     A subclass writes `mix`, and `weights` if there is a formula for the matrix that it applies. Contract: weights(...)
     @ v == forward(...). Decoding uses a KV cache unless the subclass overrides `start`, `prefill` and `step`; contract:
     N steps == one forward. The constructor may take the sizes of its place by name (width, heads, kv_heads, head_dim,
-    length, causal, grid, prefix), dropout and scale.
+    length, causal, layer, grid, prefix), dropout and scale.
     """
 
     traits: ClassVar[Traits]

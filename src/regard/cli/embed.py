@@ -63,7 +63,7 @@ def embed(
         raise BadInput(f"cannot write vectors to {out}: there is no folder {out.parent}")
     source = lines.read_lines(sentences, "sentences")
     embedder = load_embedder(model, device)
-    options = make_options(type(embedder), {"overflow": "split" if split else "error"})
+    options = make_options(embedder, {"overflow": "split" if split else "error"})
     runner = BatchRunner.of(embedder, options, "embed", "give shorter texts")
     items = line_items(source, lambda line: _read(embedder, line), blank=True)
     if out is None:

@@ -58,7 +58,7 @@ def fill(
                 whole = f"\t{fill_masks(given, [guess.word], filler.mask_token).strip()}" if len(masks) == 1 else ""
                 yield f"{guess.probability:.4f}\t{guess.word}{whole}"
 
-    runner = BatchRunner.of(filler, make_options(type(filler), {"top_k": k}), "fill in")
+    runner = BatchRunner.of(filler, make_options(filler, {"top_k": k}), "fill in")
     return runner.run(line_items(source, lambda line: filler.read_item({"text": line})), show, as_json)
 
 

@@ -31,7 +31,7 @@ def _unescape_stops(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "stop": stops} if stops else options
 
 
-@with_options(ContinuationConfig, OPTIONS, _unescape_stops, {"temperature": f"{TEMPERATURE}"})
+@with_options(ContinuationConfig, OPTIONS, shown_defaults={"temperature": f"{TEMPERATURE}"})
 def generate(
     prompt: Annotated[
         list[str] | None,
@@ -75,12 +75,11 @@ def generate(
     source = iter([[lines.Line(*each) for each in enumerate(prompt, 1)]]) if prompt else lines.read_lines(None, "text")
     one_prompt = len(prompt or ()) == 1
     generator = load_generator(model, device, int8, is_single and (bool(stream) or one_prompt))
-    options = _complete(options, generator.continues)
-    runner = BatchRunner.of(
-        generator, make_options(type(generator), options), "continue", "ask for fewer tokens, candidates or beams"
-    )
+    options = _complete(_unescape_stops(options), generator)
+    search = make_options(generator, options)
+    runner = BatchRunner.of(generator, search, "continue", "ask for fewer tokens, candidates or beams")
     items = line_items(source, lambda text: generator.read_item({"text": text}), "prompt", blank=True)
-    can_stream = generator.continues and is_single and not as_json
+    can_stream = generator.continues and search.num_candidates == search.beam_size == 1 and not as_json
     if stream and not can_stream:
         raise BadInput("this model's answers cannot be printed while they are written; leave out --stream")
     if stream or (stream is None and one_prompt and can_stream):
@@ -106,15 +105,19 @@ def load_generator(model: str, device: str = "auto", int8: bool = False, alone: 
     return prepare_predictor(found, device, int8, alone)
 
 
-def _complete(options: dict[str, Any], continues: bool) -> dict[str, Any]:
+def _complete(options: dict[str, Any], generator: Any) -> dict[str, Any]:
     """Return the options with the defaults of this verb. A model that answers searches, unless it is told to sample."""
-    if continues:
-        return {"temperature": TEMPERATURE, **options} if options.get("beam_size", 1) == 1 else options
+    defaults = generator.option_defaults
+    if generator.continues:
+        is_told = defaults or options.get("beam_size", 1) > 1
+        return options if is_told else {"temperature": TEMPERATURE, **options}
     if options.get("temperature") == 0:
         return {"beam_size": 1} | {name: value for name, value in options.items() if name != "temperature"}
     if options.keys() & {"temperature", "top_k", "top_p", "min_p", "seed"}:
         return {**options, "sample": True}
-    return {"beam_size": max(4, options.get("num_candidates", 1)), **options}
+    if "num_candidates" not in options or defaults.get("sample"):
+        return options
+    return {"beam_size": max(defaults.get("beam_size", 4), options["num_candidates"]), **options}
 
 
 def _stream(runner: BatchRunner, generator: Any, options: dict[str, Any], batches: Iterator[list[Item]]) -> int:

@@ -43,7 +43,7 @@ def with_options(
     """Replace the argument `options` of a verb by an option for each of these fields of a config.
 
     Type, range, help and group are those of the field; `short` are one-letter names (``num_candidates="-k"``). The verb
-    gets the values that were given, by name, after `complete` has added its defaults and the config has accepted them.
+    gets the values that were given, by name, after the config has accepted them with those that `complete` adds.
     """
     hints, declared = typing.get_type_hints(config), {field.name: field for field in fields(config)}
     made = [
@@ -55,8 +55,7 @@ def with_options(
         def call(**given: Any) -> int:
             values = {each.name: given.pop(each.name) for each in made}
             values = {name: value for name, value in values.items() if value is not None and value is not False}
-            values = complete(values) if complete else values
-            make_options(config, values)
+            make_options(config, complete(values) if complete else values)
             return verb(**given, options=values)
 
         own = inspect.signature(verb, eval_str=True).parameters.values()
@@ -69,11 +68,11 @@ def with_options(
 
 
 def make_options(config: Any, values: Mapping[str, Any]) -> Any:
-    """Return the options of a config, or of a predictor's class; what it refuses is a wrong use of the command."""
+    """Return the options of a config, or of a predictor; what it refuses is a wrong use of the command."""
     from regard.core.config import from_dict
 
     try:
-        made = config.make_options(values) if hasattr(config, "make_options") else from_dict(config, values)
+        made = config.fill_options(values) if hasattr(config, "fill_options") else from_dict(config, values)
         if hasattr(made, "refuse_unused"):
             made.refuse_unused(values)
     except RegardError as error:

@@ -48,7 +48,7 @@ def pronounce(
 
     source = lines.read_lines(words, "words")
     found = load_predictor_as(Pronouncer, model, "not a pronouncer; see regard list zoo")
-    pronouncer, search = prepare_predictor(found, device), make_options(Pronouncer, options)
+    pronouncer, search = prepare_predictor(found, device), make_options(found, options)
 
     def predict(rows: list[list[str]], numbers: Sequence[int]) -> list[Text]:
         said = iter(pronouncer.predict([word for row in rows for word in row], search))

@@ -80,7 +80,7 @@ def run(
         raise typer.BadParameter("give inputs or --from, not both")
     if not arguments and from_ is None:
         raise typer.BadParameter("there is no input; give texts or files, or --from FILE")
-    options = make_options(type(found), values)
+    options = make_options(found, values)
     predictor = prepare_predictor(found, device)
 
     def draw(result: Result) -> None:
@@ -144,7 +144,8 @@ def describe_options(name: str, predictor: Predictor) -> str:
     for option in fields(cls.options):
         hint = hints[option.name]
         kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-        default = "" if option.default in (MISSING, None, "", ()) else f"[default: {option.default}]"
+        value = predictor.option_defaults.get(option.name, option.default)
+        default = "" if value in (MISSING, None, "", ()) else f"[default: {value}]"
         rows.append(
             (f"--{option.name.replace('_', '-')}", kind, f"{option.metadata.get('help', '')} {default}".strip())
         )

@@ -48,7 +48,7 @@ def transcribe(
     from regard.cli.prepare import prepare_predictor
 
     recognizer = prepare_predictor(load_transcriber(model), device)
-    options = make_options(type(recognizer), {"beam_size": beam_size})
+    options = make_options(recognizer, {"beam_size": beam_size})
     runner = BatchRunner.of(recognizer, options, "transcribe", "give a shorter recording or fewer beams")
     return runner.run(argument_items(recognizer, [str(file) for file in files]), _show, as_json, also=_say_silent)
 

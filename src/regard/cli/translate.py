@@ -21,12 +21,15 @@ OPTIONS = ("num_candidates", "max_new_tokens", "beam_size", "length_penalty", "g
 _files = "Files"
 
 
-def _widen_beam(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with as many beams as the candidates and groups need, where no number of beams was given."""
-    if "beam_size" in options or options.get("sample"):
+def _widen_beam(options: dict[str, Any], beam_size: int = GenerationConfig.beam_size) -> dict[str, Any]:
+    """Return the options with as many beams as the candidates and groups need, where no number of beams was given.
+
+    `beam_size` is the default of the model.
+    """
+    if "beam_size" in options or options.get("sample") or not options.keys() & {"num_candidates", "groups"}:
         return options
     groups = options.get("groups", 1)
-    beam_size = max(GenerationConfig.beam_size, options.get("num_candidates", 1))
+    beam_size = max(beam_size, options.get("num_candidates", 1))
     return {**options, "beam_size": groups * -(-beam_size // groups)}
 
 
@@ -99,7 +102,8 @@ def translate(
     source = lines.read_lines(text, "text") if file is None else lines.read_batches(lines.open_lines(file))
     with lines.OutputFile(output) as out:  # a file that cannot be written is refused before anything is loaded
         translator = load_prepared_translator(model, from_, to, device, int8)
-        search = make_options(type(translator), options)
+        beam_size = translator.option_defaults.get("beam_size", GenerationConfig.beam_size)
+        search = make_options(translator, _widen_beam(options, beam_size))
         runner = BatchRunner.of(translator, search, "translate", "give fewer beams or shorter lines")
         show = _show_text if search.num_candidates == 1 else _show_candidates
         status = runner.run(line_items(source, lambda line: translator.read_item({"text": line})), show, as_json, out)

@@ -24,7 +24,7 @@ Registry = dict[str, tuple[str, str]]
 
 CONTEXT_ARGUMENTS = {  # by what stands around a part
     *("width", "heads", "head_dim", "query_width", "memory_width", "channels"),
-    *("patch", "depth", "stride", "normalized_shape", "grid"),
+    *("patch", "depth", "stride", "normalized_shape", "grid", "layer"),
 }
 CONTEXT_EXCEPTIONS = {("aligner", "width")}  # of the small network that scores
 MAX_INTEGER, MAX_FLOAT, MAX_NAME = 512, 1e6, 100  # of a stranger's spec: a size, a number, and characters of a string

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.core.config import field
 from regard.core.errors import BadInput, Unsupported
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.decoding.sampling import Sampler
 
 SEARCH, SAMPLING = "Search", "Sampling"  # groups of options
+_BEAM_SEARCH = ("length_penalty", "early_stopping", "groups", "diversity")
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,18 @@ class GenerationConfig:
     def restrictions(self) -> dict[str, int]:
         """Return the arguments of a search that restrict which tokens come next."""
         return {"no_repeat_ngram_size": self.no_repeat_ngram_size, "min_new_tokens": self.min_new_tokens}
+
+    @classmethod
+    def compatible_defaults(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the defaults of a predictor that go with the options that were given: search, or sampling."""
+        beams, sampling = given.get("beam_size"), {"temperature", "top_k", "top_p", "min_p"}
+        dropped: set[str] = set()
+        if given.get("sample") or (cls.sample and given.keys() & (sampling | {"seed"})):
+            dropped = {"sample", "beam_size", *_BEAM_SEARCH}
+        elif isinstance(beams, int):
+            dropped = {*_BEAM_SEARCH} if beams == 1 else {"sample", *sampling}
+            dropped |= {"repetition_penalty"} if cls.sample and beams > 1 else set()
+        return {name: value for name, value in defaults.items() if name not in dropped}
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
         """Raise `Unsupported` if an option that has a reason (name -> why) is not left at its default."""

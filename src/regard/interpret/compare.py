@@ -19,7 +19,6 @@ import torch
 from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Tensor
 from regard.data.text.tagged_sentences import encode_sentences
-from regard.decoding.generation_config import GenerationConfig
 from regard.interpret.interventions import intervene
 from regard.modalities.classes import Classes
 from regard.tasks.predictor import Predictor
@@ -76,7 +75,7 @@ class TranslationComparison:
 
     def __init__(self, predictor: Translator, inputs: Mapping[str, Any]) -> None:
         self.predictor, self.source = predictor, predictor._one(_require_text(inputs), predictor.source)
-        self.beam_size = _require_number(inputs, "beam_size", 4, 64)
+        self.beam_size = _require_number(inputs, "beam_size", 4, 64) if "beam_size" in inputs else None
         asked = inputs.get("target_text")
         self.asked = predictor._one(asked, predictor.target) if asked else None
 
@@ -84,12 +83,12 @@ class TranslationComparison:
         """Return the best translation, or `target_text` where it was given."""
         if self.asked is not None:
             return {"text": self.predictor._decode([self.asked])[0]}, self.asked
-        best = self.predictor._search([self.source], GenerationConfig(self.beam_size), 4096, [0])[0][0]
+        best = self.predictor.best(self.source, self.beam_size)
         return {"text": self.predictor._decode([best.tokens])[0], "score": best.score}, list(best.tokens)
 
     def log_probs(self, output: list[int]) -> TokenLogProbs:
         text, device = self.predictor.text, self.predictor._device()
-        rows = [*self.source, text.eos], [text.bos, *output]
+        rows = [*self.source, text.eos], [self.predictor.bos, *output]
         logits = self.predictor.model(*(torch.tensor([row], device=device) for row in rows))
         return _token_log_probs(logits[0], [*output, text.eos], text)
 
@@ -143,7 +142,7 @@ class OutputComparison:
 
     def __init__(self, predictor: Predictor, inputs: Mapping[str, Any]) -> None:
         options = {name: value for name, value in inputs.items() if name not in predictor.inputs}
-        self.predictor, self.options = predictor, predictor.make_options(options)
+        self.predictor, self.options = predictor, predictor.fill_options(options)
         self.item = predictor.item_from_json({name: inputs[name] for name in predictor.inputs if name in inputs})
 
     def predict(self) -> tuple[dict[str, Any], Any]:

@@ -19,6 +19,7 @@ MODELS: Registry = {
     "bert": ("regard.models.bert", "BERT"),
     "star_transformer": ("regard.models.star_transformer", "StarTransformer"),
     "bp_transformer": ("regard.models.bp_transformer", "BPTransformer"),
+    "sac": ("regard.models.sac", "SAC"),
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),

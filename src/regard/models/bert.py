@@ -187,6 +187,7 @@ class BERTEncoder(Encoder):
 def _block(config: Config, layer: int) -> EncoderBlock:
     mix = build_mixer(
         layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         length=config.length,

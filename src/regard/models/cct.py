@@ -188,6 +188,7 @@ class CompactBlock(nn.Module):
         self.mix_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mix = build_mixer(
             layer_spec(config.attention, layer),
+            layer=layer,
             width=width,
             heads=config.heads,
             length=grid[0] * grid[1],

@@ -135,6 +135,7 @@ def _block(config: Config, layer: int) -> CausalBlock:
     hidden = 4 * config.width if config.ffn is None else config.ffn
     mix = build_mixer(
         layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         causal=True,

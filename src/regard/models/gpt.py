@@ -169,6 +169,7 @@ def _attention(config: Config, layer: int) -> nn.Module:
         norms = _norm(config, config.qk_norm, head_dim), _norm(config, config.qk_norm, head_dim)
     return build_mixer(
         layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         kv_heads=config.kv_heads,

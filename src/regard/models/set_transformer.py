@@ -70,11 +70,11 @@ class SetTransformer(ModelContract):
         validate(config)
         self.config = config
         self.embed = nn.Linear(config.input_dim, config.width)
-        specs = [layer_spec(config.attention, layer) for layer in range(config.encoder_layers)]
-        self.encoder = Encoder([_block(config, spec) for spec in specs], NoPositions(), None, config.dropout)
+        encoder = [_block(config, layer_spec(config.attention, layer), layer) for layer in range(config.encoder_layers)]
+        self.encoder = Encoder(encoder, NoPositions(), None, config.dropout)
         self.pool_feed = nn.Linear(config.width, config.width)
         self.pool = PMA(config.width, config.heads, config.num_outputs, config.attention_dropout)
-        decoder = [_block(config, "softmax") for _ in range(config.decoder_layers)]
+        decoder = [_block(config, "softmax", layer) for layer in range(config.decoder_layers)]
         self.decoder = Encoder(decoder, NoPositions(), None, 0.0)
         self.head = nn.Linear(config.width, config.output_dim)
 
@@ -101,7 +101,7 @@ class SetTransformer(ModelContract):
         return self.decoder(x, None, branch(pass_state, "decoder"))
 
 
-def _block(config: Config, attention: Any) -> EncoderBlock:
-    mix = build_mixer(attention, width=config.width, heads=config.heads, dropout=config.attention_dropout)
+def _block(config: Config, attention: Any, layer: int) -> EncoderBlock:
+    mix = build_mixer(attention, width=config.width, heads=config.heads, layer=layer, dropout=config.attention_dropout)
     feed = ReluFeedForward(config.width, config.ffn or config.width, config.dropout)
     return EncoderBlock(mix, feed, [nn.LayerNorm(config.width) for _ in range(2)], False, config.dropout)

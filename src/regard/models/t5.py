@@ -207,6 +207,7 @@ def _decoder_block(config: Config, layer: int) -> DecoderBlock:
 def _attention(config: Config, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
     return build_mixer(
         "softmax" if cross else layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         head_dim=config.head_dim,

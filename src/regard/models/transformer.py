@@ -144,6 +144,7 @@ def _decoder_block(config: Config, layer: int) -> DecoderBlock:
 def _attention(config: Config, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
     return build_mixer(
         "softmax" if cross else layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         kv_heads=config.kv_heads,

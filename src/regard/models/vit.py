@@ -226,6 +226,7 @@ class ViT(ImageModel):
 def _block(config: Config, layer: int, grid: tuple[int, int]) -> EncoderBlock:
     mix = build_mixer(
         layer_spec(config.attention, layer),
+        layer=layer,
         width=config.width,
         heads=config.heads,
         length=config.num_prefix_tokens + grid[0] * grid[1],

@@ -10,6 +10,7 @@ TASKS: Registry = {
     "translation": ("regard.tasks.text.translation", "Translation"),
     "reinforced_translation": ("regard.tasks.reinforce", "ReinforcedTranslation"),
     "reinforced_pronunciation": ("regard.tasks.text.reinforced_pronunciation", "ReinforcedPronunciation"),
+    "reinforced_classification": ("regard.tasks.text.reinforced_classification", "ReinforcedClassification"),
     "reinforced_speech_recognition": (
         "regard.tasks.audio.reinforced_speech_recognition",
         "ReinforcedSpeechRecognition",

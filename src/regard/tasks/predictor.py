@@ -47,6 +47,7 @@ class Predictor:
     examples: ClassVar[tuple[Any, ...]] = ()  # inputs to try: values, or dicts of values by field
 
     model: nn.Module
+    option_defaults: Mapping[str, Any] = types.MappingProxyType({})  # of this model, before those of `options`
 
     def predict(self, batch: list[Any], options: Any) -> list[Any]:
         """Return an output for every item: a value, or a dict of values where there are several input fields."""
@@ -62,7 +63,7 @@ class Predictor:
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return the output of one input, or a list of outputs for a list of inputs."""
         items, is_single = self.read(inputs)
-        found = self.predict(items, self.make_options(options))
+        found = self.predict(items, self.fill_options(options))
         return found[0] if is_single else found
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -131,6 +132,13 @@ class Predictor:
         made: Any = from_dict(cls.options, values)
         validate(made)
         return made
+
+    def fill_options(self, given: Mapping[str, Any]) -> Any:
+        """Return the options of a call: those given, else the defaults of this model, else those of its class."""
+        defaults = self.option_defaults
+        if defaults and hasattr(self.options, "compatible_defaults"):
+            defaults = self.options.compatible_defaults(defaults, given)
+        return self.make_options({**defaults, **given})
 
     # -- schemas -------------------------------------------------------------------------------------------------------
 

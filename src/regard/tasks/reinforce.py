@@ -146,7 +146,7 @@ class ReinforceMixin:
         return total, {"loss": nll.detach(), "entropy": mean_entropy}
 
     def fit(self, config: Any) -> Any:
-        self.choices.baseline.fit(config.hidden)
+        self.choices.baseline.fit(getattr(config, "hidden", None) or config.width)
         fitted: Any = super().fit(config)  # type: ignore[misc]
         return fitted
 

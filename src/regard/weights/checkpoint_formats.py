@@ -32,8 +32,9 @@ from regard.weights.table import Row, export_state_dict, import_state_dict
 
 Requirement = tuple[Any, bool]  # the required value of a field, and whether it has it
 
+GENERATION_CONFIG = "generation_config.json"
 # files of a text generation model of transformers
-FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+FILES = {"config.json", GENERATION_CONFIG, "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 # files of an image model of transformers
 IMAGE_FILES = {"config.json", "model.safetensors", "preprocessor_config.json"}
 RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's constants
@@ -50,6 +51,14 @@ def fill_defaults(
         if raw[name] != expected:
             raise Unsupported(f"{name} in config.json must be {expected!r}, got {raw[name]!r}")
     return raw
+
+
+def read_generator_config(folder: Path) -> dict[str, Any]:
+    """Return the config.json of a model that writes text; tokens that generation_config.json names come first."""
+    file, config = folder / GENERATION_CONFIG, read_json(folder / "config.json")
+    tokens = read_json(file) if file.is_file() else {}
+    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+    return config | {name: tokens[name] for name in names if tokens.get(name) is not None}
 
 
 def feedforward_for(activation: str, feeds: Mapping[str, str]) -> str:

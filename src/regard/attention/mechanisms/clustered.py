@@ -93,7 +93,7 @@ class ClusteredAttention(Mechanism):
         counted = F.pad(upcast(q), (0, 1), value=1.0) * real[..., None]  # the last coordinate counts
         total, size = _sum_by_cluster(counted, cluster, min(self.clusters, n)).split((d, 1), -1)
         centroids = total / size.clamp(min=1)
-        scores = centroids.to(q.dtype) @ k.mT * (d**-0.5 if self.scale is None else self.scale)
+        scores = (centroids * (d**-0.5 if self.scale is None else self.scale)).to(q.dtype) @ k.mT
         return cluster, masked_softmax(scores, real[:, :, None])
 
     @torch.no_grad()

@@ -52,6 +52,7 @@ class DeltaRuleAttention(KernelAttention):
 
     def __init__(self, heads: int, head_dim: int, nu: int = 1, scale: float | None = None, chunk: int = 64) -> None:
         super().__init__(chunk)
+        self.heads, self.head_dim = heads, head_dim
         self.nu, self.scale = nu, head_dim**-0.5 if scale is None else scale
         self.beta_weight = nn.Parameter(torch.zeros(heads, head_dim, 1))
         self.beta_bias = nn.Parameter(torch.zeros(heads, 1))

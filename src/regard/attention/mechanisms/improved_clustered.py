@@ -62,7 +62,7 @@ class ImprovedClusteredAttention(ClusteredAttention):
         share = weights.gather(-1, top).sum(-1, keepdim=True)  # B H C 1
         rest = self.drop(weights.scatter(-1, top, 0.0)).to(v.dtype) @ v  # B H C E
         best = top.gather(2, cluster[..., None].expand(-1, -1, -1, top.shape[-1]))  # B H N t
-        scores = (gather_tokens(k, best) @ q[..., None]).squeeze(-1) * scale
+        scores = (gather_tokens(k, best) @ (q * scale)[..., None]).squeeze(-1)
         own = masked_softmax(scores, best < lengths[:, None, None, None]) * gather_tokens(share, cluster)
         out = self.drop(own).to(v.dtype)[..., None, :] @ gather_tokens(v, best)
         return out.squeeze(-2) + gather_tokens(rest, cluster)

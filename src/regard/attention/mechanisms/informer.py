@@ -70,9 +70,9 @@ class InformerAttention(Mechanism):
         lengths = true_lengths(mask, b, n, q.device)
         causal = mask is not None and "causal" in mask.kinds
         k, v = (x.repeat_interleave(h // x.shape[1], 1) for x in (k, v))
+        q = q * (d**-0.5 if self.scale is None else self.scale)
         chosen = self.choose(q, k, lengths)  # B H u, n where there are fewer
-        scale = d**-0.5 if self.scale is None else self.scale
-        scores = gather_tokens(q, chosen.clamp(max=n - 1)) @ k.mT * scale
+        scores = gather_tokens(q, chosen.clamp(max=n - 1)) @ k.mT
         place = torch.arange(n, device=q.device)
         allowed = place < lengths[:, None, None, None]
         weights = masked_softmax(scores, allowed & (place <= chosen[..., None]) if causal else allowed).to(v.dtype)

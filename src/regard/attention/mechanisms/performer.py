@@ -7,7 +7,7 @@
 
 For w ~ N(0, I), E[φ(q)·φ(k)] = exp(q·k / √D): unbiased and, unlike sines and cosines, positive, so that small weights
 are estimated with small errors. The directions w are orthogonal within blocks of D, which lowers the variance; the
-generalised kernel replaces exp by relu. They are a buffer drawn from `seed`; `redraw` draws others.
+generalised kernel replaces exp by relu.
 
 What differs from the paper: its code subtracts from the exponents of the keys their largest one over all keys, future
 ones too. Here nothing of other keys is needed: w·k - |k|²/2 = |w|²/2 - |w - k|²/2 never exceeds |w|²/2, so one number
@@ -23,17 +23,18 @@ import math
 
 import torch
 
-from regard.attention.kernel import KernelAttention, round_features
+from regard.attention.kernel import RandomKernelAttention, round_features
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Traits
 from regard.core.errors import UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Count
 
 EPS = {"softmax": 1e-6, "relu": 1e-3}  # the stabilisers of the authors' code
 LARGEST_EXPONENT = 60.0  # e^60 leaves float32 (e^88) room for sums over features and keys
 
 
-class PerformerAttention(KernelAttention):
+class PerformerAttention(RandomKernelAttention):
     """Attention with `features` random features of softmax's kernel or of relu's (default: D ln D of them)."""
 
     traits = Traits(
@@ -46,23 +47,24 @@ class PerformerAttention(KernelAttention):
         budget="features",
     )
 
-    projection: Tensor
-
     def __init__(
-        self, head_dim: int, features: int | None = None, kernel: str = "softmax", seed: int = 1, chunk: int = 64
+        self,
+        head_dim: int,
+        features: int | None = None,
+        kernel: str = "softmax",
+        seed: int = 1,
+        layer: Count = 0,
+        redraw_interval: int | None = None,
+        chunk: int = 64,
     ) -> None:
-        super().__init__(chunk)
         if kernel not in EPS:
             raise UnknownName(f"performer has no kernel '{kernel}'; {did_you_mean(kernel, EPS)}")
-        self.kernel, self.seed = kernel, seed
         features = features or max(1, int(head_dim * math.log(head_dim)))
-        self.register_buffer("projection", orthogonal_gaussian(features, head_dim, seed))
+        super().__init__((features, head_dim), seed, layer, redraw_interval, chunk)
+        self.kernel = kernel
 
-    @torch.no_grad()
-    def redraw(self, seed: int) -> None:
-        """Draw other directions; the same for the same seed."""
-        features, head_dim = self.projection.shape
-        self.projection.copy_(orthogonal_gaussian(features, head_dim, seed))
+    def draw(self, shape: tuple[int, ...], seed: int) -> Tensor:
+        return orthogonal_gaussian(shape[0], shape[1], seed)
 
     def query_features(self, q: Float[Tensor, "B H N D"]) -> Float[Tensor, "B H N R"]:
         if self.kernel == "relu":
@@ -89,7 +91,7 @@ class PerformerAttention(KernelAttention):
         return round_features(features + EPS["relu"], x)
 
     def extra_repr(self) -> str:
-        return f"features={self.projection.shape[0]}, kernel={self.kernel}, seed={self.seed}, {super().extra_repr()}"
+        return f"kernel={self.kernel}, {super().extra_repr()}"
 
 
 def orthogonal_gaussian(rows: int, width: int, seed: int) -> Float[Tensor, "rows width"]:

@@ -12,8 +12,8 @@ gate lets the past fade at a rate that each token chooses: a recency bias inside
 What differs from the paper: its gate is made of the token x, which a mechanism does not see; here it is made of the
 token's key, itself a linear map of x. The paper gates causal attention only; without a causal mask every query here
 reads the sums after the last key. The denominator, a sum of signed terms, is kept above `floor` (in the authors' code
-1.56 in these units), so a row may sum to less than one. Their training draws W anew at every update, from 500 stored
-matrices; here W is a buffer, and `redraw` draws another.
+1.56 in these units), so a row may sum to less than one. Their training picks W from 500 stored matrices at every
+update; here it is drawn anew after every `redraw_interval` updates, by default never.
 
 Peng, Pappas, Yogatama, Schwartz, Smith, Kong: Random Feature Attention. ICLR 2021. arXiv:2103.02143
 """
@@ -26,14 +26,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.kernel import KernelAttention, round_features
+from regard.attention.kernel import RandomKernelAttention, round_features
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Traits
 from regard.core.shapes import Float, Tensor
-from regard.core.validation import Range
+from regard.core.validation import Count, Range
 
 
-class RandomFeatureAttention(KernelAttention):
+class RandomFeatureAttention(RandomKernelAttention):
     """Attention with `features` random projections for each head, so 2 `features` sines and cosines."""
 
     traits = Traits(
@@ -47,8 +47,6 @@ class RandomFeatureAttention(KernelAttention):
         family="linearised",
     )
 
-    projection: Tensor
-
     def __init__(
         self,
         heads: int,
@@ -56,17 +54,17 @@ class RandomFeatureAttention(KernelAttention):
         features: int = 64,
         floor: Annotated[float, Range(above=0)] = 1.0,
         seed: int = 1,
+        layer: Count = 0,
+        redraw_interval: int | None = None,
         chunk: int = 64,
     ) -> None:
-        super().__init__(chunk)
-        self.floor, self.seed = floor, seed
-        self.register_buffer("projection", _gaussian((heads, features, head_dim), seed))
+        super().__init__((heads, features, head_dim), seed, layer, redraw_interval, chunk)
+        self.heads, self.floor = heads, floor
         self.sigma = nn.Parameter(torch.ones(heads, 1, head_dim))
 
-    @torch.no_grad()
-    def redraw(self, seed: int) -> None:
-        """Draw other projections; the same for the same seed."""
-        self.projection.copy_(_gaussian(self.projection.shape, seed))
+    def draw(self, shape: tuple[int, ...], seed: int) -> Tensor:
+        draw = torch.Generator().manual_seed(seed)
+        return torch.randn(shape, generator=draw, dtype=torch.float64).to(torch.get_default_dtype())
 
     def query_features(self, q: Float[Tensor, "B H N D"]) -> Float[Tensor, "B H N R"]:
         return self._features_of(q)
@@ -87,7 +85,7 @@ class RandomFeatureAttention(KernelAttention):
         return round_features(torch.cat([angle.sin(), angle.cos()], -1) * self.projection.shape[1] ** -0.5, x)
 
     def extra_repr(self) -> str:
-        return f"features={self.projection.shape[1]}, floor={self.floor}, seed={self.seed}, {super().extra_repr()}"
+        return f"floor={self.floor}, {super().extra_repr()}"
 
 
 class GatedRandomFeatureAttention(RandomFeatureAttention):
@@ -115,9 +113,11 @@ class GatedRandomFeatureAttention(RandomFeatureAttention):
         features: int = 64,
         floor: Annotated[float, Range(above=0)] = 1e-2,
         seed: int = 1,
+        layer: Count = 0,
+        redraw_interval: int | None = None,
         chunk: int = 64,
     ) -> None:
-        super().__init__(heads, head_dim, features, floor, seed, chunk)
+        super().__init__(heads, head_dim, features, floor, seed, layer, redraw_interval, chunk)
         self.gate_weight = nn.Parameter(torch.zeros(heads, head_dim, 1))
         self.gate_bias = nn.Parameter(torch.linspace(2.0, 6.0, heads)[:, None])
 
@@ -131,8 +131,3 @@ class GatedRandomFeatureAttention(RandomFeatureAttention):
     def _logit(self, k: Tensor) -> Tensor:
         k = upcast(self.for_heads(k))
         return (k @ self.gate_weight.to(k.dtype)).squeeze(-1) + self.gate_bias
-
-
-def _gaussian(shape: tuple[int, ...], seed: int) -> Tensor:
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=draw, dtype=torch.float64).to(torch.get_default_dtype())

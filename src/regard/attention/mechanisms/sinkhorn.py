@@ -120,7 +120,7 @@ class SinkhornAttention(Mechanism):
         sorted_ones = (pairs.to(k.dtype) @ real.to(k.dtype) > 0)[..., None, :].expand(-1, -1, -1, w, -1)
         own = real[..., None, :] & (place[0] <= place[0][:, None]) if causal else real[..., None, :]
         allowed = torch.cat([sorted_ones, own.expand_as(sorted_ones)], -1)
-        scores = q @ near_k.mT * (d**-0.5 if self.scale is None else self.scale)
+        scores = (q * (d**-0.5 if self.scale is None else self.scale)) @ near_k.mT
         weights = masked_softmax(scores, allowed).to(v.dtype)
         weights = F.dropout(weights, self.dropout) if self.dropout and self.training else weights
         return (weights @ near_v).flatten(2, 3)[:, :, :n]

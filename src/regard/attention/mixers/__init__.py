@@ -17,9 +17,13 @@ from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
+    # sparse by position
+    "longformer": ("regard.attention.mixers.longformer", "LongformerAttention"),
     # fewer queries or keys
+    "luna": ("regard.attention.mixers.luna", "LunaAttention"),
     "isab": ("regard.attention.mixers.isab", "ISAB"),
     "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    "poolingformer": ("regard.attention.mixers.poolingformer", "PoolingformerAttention"),
     # with a prior
     "average": ("regard.attention.mixers.average", "AverageAttention"),
 }
@@ -31,8 +35,8 @@ def build_mixer(spec: Any, *, width: int, heads: int, **context: Any) -> nn.Modu
     Args:
         spec: a mechanism ("linear") or a mixer ("multihead(mechanism='linear')") by name, or a module: a `Mechanism`
             is wrapped in multi-head attention, any other module is the mixer itself.
-        width, heads: sizes of the place; `context` may add kv_heads, head_dim, length, causal, grid, prefix, bias,
-            out_bias, dropout, scale, cross and norms. A part gets those that its constructor takes.
+        width, heads: sizes of the place; `context` may add kv_heads, head_dim, length, causal, layer, grid, prefix,
+            bias, out_bias, dropout, scale, cross and norms. A part gets those that its constructor takes.
     """
     from regard.attention.multihead import MultiHeadAttention
     from regard.attention.protocol import Mechanism

@@ -40,7 +40,7 @@ class DeclaredInspection(Inspection):
             if name not in fields and name not in options:
                 raise UnknownName(f"{kind.__name__} takes no '{name}'; {did_you_mean(str(name), [*fields, *options])}")
         self.item = kind.item_from_json({name: inputs[name] for name in fields if name in inputs})
-        self.options = kind.make_options({name: value for name, value in inputs.items() if name in options})
+        self.options = self.predictor.fill_options({name: value for name, value in inputs.items() if name in options})
         return dict(inputs)
 
     def read(self) -> None:

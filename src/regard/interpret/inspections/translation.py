@@ -16,7 +16,6 @@ import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
-from regard.decoding.generation_config import GenerationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.rollout import LayerPaths
@@ -39,10 +38,10 @@ class TranslationInspection(Inspection):
         if asked := self.inputs.get("target_text"):
             ids, score = translator._one(asked, translator.target), None
         else:
-            beams = self.inputs.get("beam_size", 4)
-            if not 1 <= beams <= 64:
+            beams = self.inputs.get("beam_size")
+            if beams is not None and not 1 <= beams <= 64:
                 raise BadInput(f"{beams} beams cannot be searched with here; give 1 to 64")
-            best = translator._search([source], GenerationConfig(beams), 4096, [0])[0][0]
+            best = translator.best(source, beams)
             ids, score = list(best.tokens), best.score
         (shown,) = text.decode([ids])
         self.output = {"text": translator._decode([ids])[0], "score": score}
@@ -50,10 +49,10 @@ class TranslationInspection(Inspection):
         self.axes = {
             "source": text_axes.text_axis("source", text, [*source, end], self._places(source, line), line, (0, 1)),
             "target": text_axes.text_axis("target", text, [*ids, end], positions, shown, (0, 1)),
-            "written": text_axes.text_axis("written", text, [text.bos, *ids], positions, shown, (1, 0)),
+            "written": text_axes.text_axis("written", text, [translator.bos, *ids], positions, shown, (1, 0)),
         }
         device = translator._device()
-        rows = [[*source, end], [text.bos, *ids]]
+        rows = [[*source, end], [translator.bos, *ids]]
         answer = self._run(*(torch.tensor([row], device=device) for row in rows))
         likely = answer[0].float().log_softmax(-1)
         self.chosen = [*ids, end]

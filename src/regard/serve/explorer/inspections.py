@@ -192,6 +192,10 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     except Unsupported:
         return None
     inputs, options = cls.fields(type(predictor))
+    defaults = getattr(predictor, "option_defaults", {})
+    options = {
+        name: schema | ({"default": defaults[name]} if name in defaults else {}) for name, schema in options.items()
+    }
     output = getattr(getattr(predictor, "outputs", None), "kind", "")
     examples: list[Any] = [each for each in getattr(predictor, "examples", ()) if isinstance(each, (str, dict))]
     if not examples and next(iter(inputs.values())) == "image":  # of what the model knows; else any photo

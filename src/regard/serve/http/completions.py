@@ -109,7 +109,7 @@ def routes(jobs: Jobs) -> APIRouter:
         name = pick() if jobs.pool.loaded else await asyncio.to_thread(pick)
         _check_unsupported(asked)
         predictor, many = jobs.pool.get(name), asked.n or 1
-        prompts, options = _prompts(asked, predictor.text), predictor.make_options(_options(asked))
+        prompts, options = _prompts(asked, predictor.text), predictor.fill_options(_options(asked))
         about: dict[str, Any] = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
 
         def usage(found: list[Text]) -> Usage:

@@ -92,10 +92,10 @@ async def read_items(asked: RunRequest, cls: type[Predictor], settings: Settings
     return items
 
 
-def make_options(asked: RunRequest, cls: type[Predictor]) -> Any:
+def make_options(asked: RunRequest, predictor: Predictor) -> Any:
     """Return the options of a request; an error names the option."""
     try:
-        return cls.make_options(asked.options)
+        return predictor.fill_options(asked.options)
     except (RegardError, OverflowError) as error:
         message = str(error)
         named = [name for name in asked.options if re.search(rf"\b{re.escape(name)}\b", message)]

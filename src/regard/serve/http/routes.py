@@ -117,7 +117,7 @@ async def _answer(request: Request, jobs: Jobs, fields: tuple[str, ...], choose:
     asked = await read_request(request, (*fields, "stream"), jobs.settings)
     name = choose(asked) if jobs.pool.loaded else await asyncio.to_thread(choose, asked)
     predictor = jobs.pool.get(name)
-    options = make_options(asked, type(predictor))
+    options = make_options(asked, predictor)
     items = await read_items(asked, type(predictor), jobs.settings)
     if asked.fields.get("stream"):
         return await _stream(jobs, name, predictor, items, options)

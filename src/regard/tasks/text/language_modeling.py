@@ -209,8 +209,9 @@ class TextGenerator(Predictor):
         "must": "is for models that answer",
     }
 
-    def __init__(self, model: nn.Module, text: Tokenizer) -> None:
-        self.model, self.text = model.eval(), text
+    def __init__(self, model: nn.Module, text: Tokenizer, option_defaults: Mapping[str, Any] | None = None) -> None:
+        self.model, self.text, self.option_defaults = model.eval(), text, dict(option_defaults or {})
+        self.fill_options({})  # refused here rather than at the first call
         config: Any = model.config
         if not 0 <= config.vocab - text.size < max(MAX_SPARE_ROWS, text.size // 32):
             raise BadInput(
@@ -238,7 +239,7 @@ class TextGenerator(Predictor):
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """Yield the continuation of one prompt piece by piece; together the pieces are what a call returns."""
-        asked = self.make_options(options)
+        asked = self.fill_options(options)
         if asked.num_candidates > 1 or asked.beam_size > 1:
             raise BadInput("stream generates one text by sampling; leave out num_candidates and beam_size")
         for news in self.streams(self._encoded([prompt]), **options):
@@ -257,7 +258,7 @@ class TextGenerator(Predictor):
         Prompts are token ids, as in `write`. The pieces of a text together are what `write` returns, and so is the
         value that this generator returns. Without `with_text` it yields no pieces, only a break after each step.
         """
-        asked = self.make_options(options)
+        asked = self.fill_options(options)
         if asked.beam_size > 1:
             raise BadInput("beam search has no text before its end; set beam_size=1 to stream")
         ids = _unpad(prompts, None)
@@ -300,7 +301,7 @@ class TextGenerator(Predictor):
         `numbers` are those of the prompts, added to the seed; by default they are counted from 0. About `batch_tokens`
         tokens of prompts and texts are in memory at a time; that does not change any text.
         """
-        return self._generate(_unpad(prompts, real), self.make_options(options), numbers, batch_tokens)
+        return self._generate(_unpad(prompts, real), self.fill_options(options), numbers, batch_tokens)
 
     def _generate(
         self,

@@ -215,8 +215,9 @@ class TextToTextGenerator(Translator):
         max_length: int = 512,
         max_new_tokens: int = 256,
         overflow: Literal["error", "truncate"] = "error",
+        option_defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(model, text, source="", target="")
+        super().__init__(model, text, source="", target="", option_defaults=option_defaults)
         if overflow not in ("error", "truncate"):
             raise BadInput(f"overflow must be 'error' or 'truncate', got {overflow!r}")
         self.max_length, self.max_new_tokens, self.overflow = max_length, max_new_tokens, overflow

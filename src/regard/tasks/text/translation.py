@@ -232,7 +232,10 @@ class Translator(Predictor):
     are translated separately and joined with spaces, and a warning (logger "regard", by default on stderr) says so.
     Lines of similar length are translated together, which does not change any translation.
 
-    `style` "moses" is for models of tokenised lower-case text: lines are converted to that form and back.
+    The translation of a part has at most `max_new_tokens` tokens, by default what the model's positions allow, and at
+    most 2 N + 16 for N tokens of the source. `option_defaults` are values of options that a call does not give, such as
+    the settings of an imported model. `style` "moses" is for models of tokenised lower-case text: lines are converted
+    to that form and back.
     """
 
     inputs = {"text": Text}  # noqa: RUF012
@@ -257,11 +260,15 @@ class Translator(Predictor):
         target: str = "de",
         style: str = "raw",
         max_length: int = 200,
+        max_new_tokens: int | None = None,
+        option_defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.text, self.source, self.target, self.style = model.eval(), text, source, target, style
         known = getattr(getattr(model, "config", None), "length", None) or max_length + 1
         self.max_length = min(max_length, known - 1)  # one position is for the end token
-        self.max_new_tokens = max(known, 2)
+        self.max_new_tokens = min(max_new_tokens or known, max(known, 2))
+        self.option_defaults = dict(option_defaults or {})
+        self.fill_options({})  # refused here rather than at the first call
 
     @classmethod
     def read_item(cls, values: Mapping[str, Any], number: int = 1, limits: Limits = NO_LIMITS) -> Any:
@@ -274,6 +281,11 @@ class Translator(Predictor):
         made: GenerationConfig = super().make_options(values)
         made.refuse(cls.unsupported)
         return made
+
+    @property
+    def bos(self) -> int:
+        """The token that outputs start with: that of the model, which need not be the tokenizer's."""
+        return int(getattr(getattr(self.model, "config", None), "bos", self.text.bos))
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         return sum(map(len, self._encode([clean_line(text, n) for n, text in enumerate(texts, 1)], self.source)))
@@ -301,7 +313,7 @@ class Translator(Predictor):
         and for seeds; `options` are the fields of `GenerationConfig`.
         """
         lines = [lines] if isinstance(lines, str) else list(require_iterable(lines, "lines"))
-        return self._translate(lines, self.make_options(options), range(first, first + len(lines)), batch_tokens)
+        return self._translate(lines, self.fill_options(options), range(first, first + len(lines)), batch_tokens)
 
     def _translate(
         self, lines: Sequence[str], options: GenerationConfig, numbers: Sequence[int], batch_tokens: int = 4096
@@ -320,7 +332,9 @@ class Translator(Predictor):
         candidates = iter([[Candidate(next(texts), h.score) for h in hypotheses] for hypotheses in found])
         return [_join_parts([next(candidates) for _ in line], options.num_candidates) for line in parts]
 
-    def attention(self, line: str, translation: str | None = None, beam_size: int = 4, only: str = "*") -> list[Trace]:
+    def attention(
+        self, line: str, translation: str | None = None, beam_size: int | None = None, only: str = "*"
+    ) -> list[Trace]:
         """Return the attention maps of a translation (by default the best one found).
 
         They come from one pass over the finished translation. Encoder maps have the tokens of the source on both axes.
@@ -330,13 +344,10 @@ class Translator(Predictor):
         from regard.attention.capture.watch import watch
 
         source = self._one(line, self.source)
-        if translation is None:
-            written = self._search([source], GenerationConfig(beam_size), 4096, [0])[0][0].tokens
-        else:
-            written = self._one(translation, self.target)
+        written = self.best(source, beam_size).tokens if translation is None else self._one(translation, self.target)
         device = self._device()
         read = [*source, self.text.eos]
-        outputs, inputs = [*written, self.text.eos], [self.text.bos, *written]
+        outputs, inputs = [*written, self.text.eos], [self.bos, *written]
         self.model.eval()
         with torch.no_grad(), watch(self.model, only) as seen:
             self.model(torch.tensor([read], device=device), torch.tensor([inputs], device=device))
@@ -434,6 +445,11 @@ class Translator(Predictor):
             for row, hypotheses in zip(picked.tolist(), best, strict=True):
                 found[row] = hypotheses
         return found
+
+    def best(self, source: list[int], beam_size: int | None = None) -> Hypothesis:
+        """Return the best output for a row of tokens; with other beams than the default ones."""
+        options = self.fill_options({} if beam_size is None else {"beam_size": beam_size})
+        return self._search([source], options, 4096, [options.seed])[0][0]
 
     def _found(
         self, batch: tuple[Int[Tensor, "B N"], Int[Tensor, " B"]], options: GenerationConfig, seeds: Sequence[int]

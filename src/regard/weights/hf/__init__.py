@@ -91,44 +91,28 @@ def load_folder(folder: str | Path) -> Checkpoint:
         known = ", ".join(each for each in ARCHITECTURES if each.lower().startswith(kind))
         raise Unsupported(f"{folder} holds a {name}, which is not supported; supported for '{kind}': {known}")
     found = ARCHITECTURES[name]
-    if found.task in GENERATING_TASKS and (ignored := _generation_settings(folder)):
-        log.warning(
-            "generation_config.json of %s sets %s, which is not read; pass it as an option", folder, ", ".join(ignored)
-        )
     with config_errors(folder):
         model, tokenizer = import_module(found.module).load(folder)
-        return Checkpoint(model, tokenizer, found.task, _arguments(name, found.task, config, folder))
+        arguments = _arguments(name, found.task, config, folder)
+        if found.task in GENERATING_TASKS and tokenizer is not None:
+            banned = {tokenizer.pad} - {tokenizer.eos}
+            arguments |= _generation_arguments(folder, config, found.task, banned)
+        return Checkpoint(model, tokenizer, found.task, arguments)
 
 
-# Settings of transformers with their defaults, and the options of Regard.
-GENERATION_SETTINGS: dict[str, tuple[Any, str]] = {
-    "num_beams": (1, "beam_size"),
-    "length_penalty": (1.0, "length_penalty"),
-    "early_stopping": (False, "early_stopping"),
-    "no_repeat_ngram_size": (0, "no_repeat_ngram_size"),
-    "min_length": (0, "min_new_tokens"),
-    "min_new_tokens": (0, "min_new_tokens"),
-    "num_beam_groups": (1, "groups"),
-    "diversity_penalty": (0.0, "diversity"),
-    "do_sample": (False, "sample"),
-    "temperature": (1.0, "temperature"),
-    "top_k": (50, "top_k"),
-    "top_p": (1.0, "top_p"),
-    "min_p": (0.0, "min_p"),
-    "repetition_penalty": (1.0, "repetition_penalty"),
-}
 GENERATING_TASKS = ("translation", "text_to_text", "language_modeling")
 
 
-def _generation_settings(folder: Path) -> list[str]:
-    """Return the settings of a generation_config.json that change outputs, each with its option here."""
-    file = folder / "generation_config.json"
-    raw = read_json(file) if file.is_file() else {}
-    return [
-        f"{name}={raw[name]} ({option})"
-        for name, (default, option) in GENERATION_SETTINGS.items()
-        if raw.get(name) not in (None, default)
-    ]
+def _generation_arguments(folder: Path, config: Mapping[str, Any], task: str, banned: set[int]) -> dict[str, Any]:
+    """Return the arguments of a predictor that writes text; log a warning about settings that it cannot honour."""
+    from regard.weights.hf.generation import read_settings
+
+    continues = task == "language_modeling"
+    found = read_settings(folder, config, continues, banned)
+    if found.ignored:
+        log.warning("the generation settings of %s have %s, which is ignored", folder, ", ".join(found.ignored))
+    longest = {} if continues or found.max_new_tokens is None else {"max_new_tokens": found.max_new_tokens}
+    return {"option_defaults": found.options} | longest
 
 
 def _arguments(name: str, task: str | None, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:

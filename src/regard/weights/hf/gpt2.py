@@ -24,15 +24,17 @@ from regard.core.config import from_dict
 from regard.models.gpt import GPT, Config
 from regard.weights.checkpoint_formats import (
     FILES,
+    GENERATION_CONFIG,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
 )
-from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, export_state_dict, import_state_dict, same, tie, transpose, view, zero
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def load(folder: str | Path) -> tuple[GPT, Tokenizer | None]:
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
-    config = import_config(read_json(folder / "config.json"))
+    config = import_config(read_generator_config(folder))
     state = _normalize_keys(read_tensors(folder))
     with building(config, state, folder):
         model = GPT(config)
@@ -136,7 +138,7 @@ def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
         del state["lm_head.weight"]  # as transformers: one name of the shared table
     with atomic_folder(Path(folder), is_hf_folder("gpt2", FILES)) as new:
         write_json(new / "config.json", export_config(config))
-        write_json(new / "generation_config.json", {"bos_token_id": config.eos, "eos_token_id": config.eos})
+        write_json(new / GENERATION_CONFIG, {"bos_token_id": config.eos, "eos_token_id": config.eos})
         write_tensors(new / "model.safetensors", state)
         if text is not None:
             text.save(new)

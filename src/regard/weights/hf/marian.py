@@ -25,15 +25,17 @@ from regard.core.spec import Spec
 from regard.models.transformer import Config, Transformer
 from regard.weights.checkpoint_formats import (
     FILES,
+    GENERATION_CONFIG,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
 )
-from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, computed, export_state_dict, import_state_dict, same, stack, tie, view, zero
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
-    config = import_config(read_json(folder / "config.json"))
+    config = import_config(read_generator_config(folder))
     state = read_tensors(folder)
     with building(config, state, folder):
         model = Transformer(config)
@@ -151,9 +153,10 @@ def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) 
             del state[name]
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     more = {"bad_words_ids": [[config.pad]], "forced_eos_token_id": config.eos, "max_length": config.length}
+    more |= {"num_beams": 4}  # as Regard translates
     with atomic_folder(Path(folder), is_hf_folder("marian", FILES)) as new:
         write_json(new / "config.json", export_config(config))
-        write_json(new / "generation_config.json", start | more)
+        write_json(new / GENERATION_CONFIG, start | more)
         write_tensors(new / "model.safetensors", state)
         if text is not None:
             text.save(new)

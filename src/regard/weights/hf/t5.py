@@ -31,15 +31,17 @@ from regard.core.errors import BadInput, Unsupported
 from regard.models.t5 import T5, Config
 from regard.weights.checkpoint_formats import (
     FILES,
+    GENERATION_CONFIG,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
 )
-from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
 from regard.weights.table import Row, export_state_dict, import_state_dict, same, stack, tie
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
     from regard.tokens.tokenizer import Tokenizer
 
     folder = Path(folder)
-    external, stored = read_json(folder / "config.json"), read_tensors(folder)
+    external, stored = read_generator_config(folder), read_tensors(folder)
     head = "T5Model" not in (external.get("architectures") or ())
     state = _normalize_keys(stored, head)
     tied = not head or torch.equal(state["lm_head.weight"], state["shared.weight"])
@@ -186,7 +188,7 @@ def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     with atomic_folder(Path(folder), is_hf_folder("t5", FILES)) as new:
         write_json(new / "config.json", export_config(config))
-        write_json(new / "generation_config.json", start)
+        write_json(new / GENERATION_CONFIG, start)
         write_tensors(new / "model.safetensors", state)
         if text is not None:
             text.save(new)
