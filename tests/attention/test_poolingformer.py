@@ -8,6 +8,9 @@ from regard.attention.mask import CausalMask, PaddingMask
 from regard.attention.mixers import build_mixer
 from regard.attention.mixers.poolingformer import Pool, PoolWindowAttention
 from regard.core.errors import RegardError, UnknownName, Unsupported
+from regard.core.positions import PositionInfo
+from regard.core.spec import build_part
+from regard.positions import POSITIONS
 
 SIZES = {"width": 12, "heads": 4, "kv_heads": 2}
 
@@ -64,14 +67,18 @@ def test_windows_of_pools_equal_the_dense_formula_in_value_and_gradient():
 
 
 def test_pools_of_one_token_and_wide_windows_are_two_layers_of_softmax_attention():
-    mixer = build_mixer("poolingformer(window=64, far=64, kernel=1, stride=1, pooling='mean')", **SIZES)
-    near, far = MultiHeadAttention(12, 4, kv_heads=2), MultiHeadAttention(12, 4, kv_heads=2)
+    sizes = {"width": 12, "heads": 3, "kv_heads": 1}
+    mixer = build_mixer("poolingformer(window=64, far=64, kernel=1, stride=1, pooling='mean')", **sizes)
+    near, far = MultiHeadAttention(**sizes), MultiHeadAttention(**sizes)
     near.load_state_dict(mixer.near.state_dict())
     far.load_state_dict(mixer.far.state_dict())
     x, mask = torch.randn(3, 13, 12), PaddingMask(torch.tensor([13, 5, 1]))
-    y = near(x, mask=mask)
-    real = mask.real(13)[..., None]
-    torch.testing.assert_close(mixer(x, mask=mask) * real, (y + far(y, mask=mask)) * real)
+    index, real = torch.arange(13)[None], mask.real(13)[..., None]
+    rotary = build_part(POSITIONS, "rotary", "positions", head_dim=4, width=12, heads=3, length=13)
+    for positions in (None, PositionInfo(index, index, rotary)):
+        y = near(x, None, mask, positions)
+        expected = y + far(y, None, mask, positions)
+        torch.testing.assert_close(mixer(x, None, mask, positions) * real, expected * real)
 
 
 def test_padding_changes_nothing():

@@ -92,9 +92,9 @@ class PoolingformerAttention(nn.Module):
             raise Unsupported("poolingformer attends within one sequence and takes no context")
         if mask is not None and not mask.kinds <= _MASKS:
             raise Unsupported(f"poolingformer takes no mask of kind {', '.join(sorted(mask.kinds - _MASKS))}")
-        if positions is not None and any((positions.qk_transform, positions.bias, positions.query_vectors is not None)):
-            raise Unsupported("pooled keys have no position; use positions added to tokens")
-        y: Tensor = self.near(x, None, mask, None, layer_state)
+        if positions is not None and (positions.bias is not None or positions.query_vectors is not None):
+            raise Unsupported("poolingformer cannot add a bias or vectors of positions; use rotary or added ones")
+        y: Tensor = self.near(x, None, mask, positions, layer_state)
         lengths = torch.tensor([x.shape[1]], device=x.device)
         pools = None
         if mask is not None and mask.padding is not None:
@@ -102,6 +102,9 @@ class PoolingformerAttention(nn.Module):
             pools = PaddingMask(-(-lengths // self.stride))
         q, k, v = self.far.project(y)
         k, v = self.pool_keys(k, lengths), self.pool_values(v, lengths)
+        if positions is not None and positions.qk_transform is not None:  # a pool stands where its middle does
+            q = positions.qk_transform.transform(q, positions.queries)
+            k = positions.qk_transform.transform(k, positions.queries[:, :: self.stride])
         z: Tensor = self.far.join(self.far.attend(q, k, v, pools, layer_state=layer_state))
         return y + z
 
