@@ -64,7 +64,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     ),
     "image_transformer": (
         {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "ffn": 20, "layers": 2},
-        {"padding", "empty", "decoding"},
+        {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),

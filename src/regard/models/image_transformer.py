@@ -120,7 +120,7 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
     ) -> Float[Tensor, "B C Y X V"]:
         """Return the logits of every intensity, given those before it and the small image."""
         tokens = self.tokens(images)
-        shifted = torch.cat([self.begin(len(tokens), tokens.device), tokens[:, :-1]], 1)
+        shifted = torch.cat([self.begin(tokens.shape[0], tokens.device), tokens[:, :-1]], 1)
         return self._unflatten(self.token_logits(shifted, condition, pass_state))
 
     def token_logits(
