@@ -83,6 +83,19 @@ def test_vectors_equal_those_of_sentence_transformers(tmp_path, settings):
     torch.testing.assert_close(regard.load(tmp_path / "again")(TEXTS), ours(TEXTS))
 
 
+@pytest.mark.parametrize("said", [
+    {"transformer_task": "fill-mask"}, {"module_output_name": "sentence_embedding"}, {"query_expansion": True},
+    {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
+    {"processing_kwargs": {"text": {"add_special_tokens": False}}}, {"model_type": "CrossEncoder"},
+], ids=str)  # fmt: skip
+def test_fields_that_would_make_other_vectors_are_refused(tmp_path, said):
+    place = folder(tmp_path / "m", **said)
+    if "model_type" in said:
+        (place / "config_sentence_transformers.json").write_text(json.dumps(said))
+    with pytest.raises(Unsupported, match=next(iter(said))):
+        regard.load(place)
+
+
 def test_a_length_that_only_the_tokenizer_says_is_the_limit(tmp_path):
     place = folder(tmp_path / "m", max_seq_length=None)
     said = json.loads((place / "tokenizer_config.json").read_text()) | {"model_max_length": 9}
