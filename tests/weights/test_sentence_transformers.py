@@ -83,6 +83,16 @@ def test_vectors_equal_those_of_sentence_transformers(tmp_path, settings):
     torch.testing.assert_close(regard.load(tmp_path / "again")(TEXTS), ours(TEXTS))
 
 
+def test_older_folders_say_whether_text_is_lowered_first(tmp_path):
+    peer(tmp_path)
+    plain = regard.load(tmp_path / "m")(TEXTS)
+    (tmp_path / "m/sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12, "do_lower_case": True}))
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    found = regard.load(tmp_path / "m")(TEXTS)
+    torch.testing.assert_close(found, torch.from_numpy(theirs.encode(TEXTS)), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found[1], plain[1])  # The CAT
+
+
 @pytest.mark.parametrize("said", [
     {"transformer_task": "fill-mask"}, {"module_output_name": "sentence_embedding"}, {"query_expansion": True},
     {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
