@@ -17,6 +17,7 @@ from .test_mechanisms import SMALL
 
 TRAITS = {name: resolve(MECHANISMS, name, "attention").traits for name in MECHANISMS}
 STRICT = [name for name in MECHANISMS if TRAITS[name].causality == "strict"]
+STRICT_MIXERS = [name for name in MIXERS if resolve(MIXERS, name, "attention").traits.causality == "strict"]
 OTHERS = [name for name in MECHANISMS if name not in STRICT]
 SIZES = {"width": 12, "heads": 4, "length": 16, "causal": True}
 
@@ -50,7 +51,7 @@ def steps(mixer, x, state, table):
     return torch.stack(out, 2), state
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_steps_equal_one_forward(name):
     for kv_heads in (4, 2, 1):
         mixer = build_mixer(small(name), kv_heads=kv_heads, **SIZES).eval()
@@ -60,7 +61,7 @@ def test_steps_equal_one_forward(name):
         torch.testing.assert_close(found[:, 0], whole)
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_steps_after_prompts_of_different_lengths_equal_one_forward(name):
     mixer = build_mixer(small(name), kv_heads=2, **SIZES).eval()
     x, lengths = torch.randn(3, 9, 12), torch.tensor([4, 1, 3])
@@ -75,7 +76,7 @@ def test_steps_after_prompts_of_different_lengths_equal_one_forward(name):
         torch.testing.assert_close(found[b, 0], whole[n:])
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_beams_follow_their_ancestors_when_they_are_selected(name, frozen):
     """Two beams are swapped, one is doubled, an input is dropped; each then equals a forward over its own history."""
@@ -106,9 +107,7 @@ def test_beams_follow_their_ancestors_when_they_are_selected(name, frozen):
     torch.testing.assert_close(found, whole[:, :, 4:])
 
 
-@pytest.mark.parametrize(
-    "name", [*STRICT, *(name for name in MIXERS if resolve(MIXERS, name, "attention").traits.causality == "strict")]
-)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_one_spec_finds_a_mechanism_or_a_mixer_and_generates_with_it(name):
     model = build("gpt", size="tiny", vocab=11, attention=small(name)).eval()
     tokens = torch.randint(11, (2, 7))
