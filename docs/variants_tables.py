@@ -35,7 +35,7 @@ Rows = list[dict[str, str]]
 GOOD_FOR = {
     "softmax": "Everything that fits into memory; the one to beat.",
     "window": "Long texts whose meaning is local, with a few tokens that see everything.",
-    "longformer": "Long documents to classify or to ask about: windows, and global tokens with projections of their own.",
+    "longformer": "Long documents to classify or to ask about: windows, and global tokens of their own kind.",
     "bigbird": "Long documents, with random blocks as short cuts between distant parts.",
     "sparse_strided": "Data with a period, such as images row by row: the last tokens, and every l-th before them.",
     "sparse_fixed": "Text in a decoder: its own block, and a summary at the end of every earlier block.",
