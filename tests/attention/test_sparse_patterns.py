@@ -243,6 +243,40 @@ def test_bad_arguments_are_refused():
         attention("window")(*parts(5, batch=1), DocumentMask(torch.tensor([3, 2]), 5, 3))
 
 
+def test_etc_adds_the_scores_of_labels():
+    """A loop over pairs: neighbours, the other side, clipped distances, members of a segment."""
+    n, g, radius, segment, limit = 17, 3, 4, 5, 2
+    attend = attention(
+        f"etc(radius={radius}, global_tokens={g}, segment={segment}, max_distance={limit})", heads=2, head_dim=4
+    )
+    torch.nn.init.normal_(attend.label_vectors)
+    torch.nn.init.normal_(attend.label_biases)
+    q, k, v = parts(n)
+    added, seen = torch.zeros(2, 2, n, n), torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        for j in range(n):
+            seen[i, j] = i < g or j < g or abs(i - j) <= radius
+            if (i < g) == (j < g):
+                label = min(j - i, limit) if j >= i else limit + min(i - j, limit)
+            else:
+                label = 2 * limit + 1 + ((max(i, j) - g) // segment != min(i, j))
+            side = int(i < g)
+            vectors, numbers = attend.label_vectors[side, :, label], attend.label_biases[side, :, 0, label]
+            added[:, :, i, j] = (q[:, :, i] * vectors).sum(-1) + numbers
+    expected = ((q @ k.mT + added) / 2).masked_fill(~seen, float("-inf")).softmax(-1) @ v
+    found = attend(q, k, v)
+    torch.testing.assert_close(found, expected)
+    inputs = (q, k, v, *attend.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+    bias = TensorBias(torch.randn(1, 2, n, n))
+    torch.testing.assert_close(attend(q, k, v, None, bias), attend.weights(q, k, None, bias) @ v)
+
+
 def test_longformer_equals_its_mechanism_where_both_projections_are_the_same():
     from regard.attention.mixers import build_mixer
 

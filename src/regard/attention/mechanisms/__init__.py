@@ -8,6 +8,8 @@ MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
     "window": ("regard.attention.mechanisms.window", "SlidingWindowAttention"),
+    "etc": ("regard.attention.mechanisms.etc", "ETCAttention"),
+    "local_blocks": ("regard.attention.mechanisms.local_blocks", "LocalBlockAttention"),
     "bigbird": ("regard.attention.mechanisms.bigbird", "BigBirdAttention"),
     "sparse_strided": ("regard.attention.mechanisms.sparse_strided", "SparseStridedAttention"),
     "sparse_fixed": ("regard.attention.mechanisms.sparse_fixed", "SparseFixedAttention"),
@@ -32,6 +34,7 @@ MECHANISMS: Registry = {
     "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
     "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "low_rank_local": ("regard.attention.mechanisms.low_rank_local", "LowRankLocalAttention"),
     "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "localness": ("regard.attention.mechanisms.localness", "LocalnessAttention"),

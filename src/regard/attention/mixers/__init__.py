@@ -23,6 +23,7 @@ MIXERS: Registry = {
     "luna": ("regard.attention.mixers.luna", "LunaAttention"),
     "isab": ("regard.attention.mixers.isab", "ISAB"),
     "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    "poolingformer": ("regard.attention.mixers.poolingformer", "PoolingformerAttention"),
     # with a prior
     "average": ("regard.attention.mixers.average", "AverageAttention"),
 }
