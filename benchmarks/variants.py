@@ -11,7 +11,8 @@
 The mechanisms are those of the table `MECHANISMS`, with their default settings, from q, k, v to mixed values; mixers
 (`MIXERS`) from tokens to tokens, with their own projections, at the same width. Each has its own process, and a few of
 them take turns with dense attention (the kernel behind F.scaled_dot_product_attention), at equal heads. A turn is the
-best of some calls. Times are medians over the rounds; peak memory is what a call adds to what the process had before
+best of some calls. Times are medians over the rounds: on a CPU the processor time of one thread, which other programs
+on the machine disturb less than the clock on the wall. Peak memory is what a call adds to what the process had before
 it: resident memory on a CPU, allocated memory on a GPU.
 
 A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call;
@@ -42,8 +43,8 @@ from regard.cost.measurements import (
     total_times,
 )
 
-GROUP = 4  # contenders that take turns with dense attention
-CALL_SECONDS = 0.2  # of one turn, if a call is shorter
+GROUP = 6  # contenders that take turns with dense attention
+CALL_SECONDS = 0.1  # of one turn, if a call is shorter
 TOLERANCE = 0.35  # of the exponent, before it counts as a defect
 
 
@@ -78,15 +79,17 @@ def measure(name: str, mode: str, length: int, args: argparse.Namespace) -> dict
     torch.manual_seed(0)
     call, inputs = contender(name, mode, length, args)
 
+    now = time.process_time if args.device == "cpu" else time.perf_counter
+
     def run() -> tuple[float, float]:
         wait(args.device)
-        began = time.perf_counter()
+        began = now()
         out = call()
         wait(args.device)
-        half = time.perf_counter()
+        half = now()
         torch.autograd.backward(out, torch.ones_like(out))
         wait(args.device)
-        ended = time.perf_counter()
+        ended = now()
         for x in inputs:
             x.grad = None
         return half - began, ended - half
@@ -195,7 +198,7 @@ def compare(group: list[str], args: argparse.Namespace) -> dict[str, Any]:
     """Measure some contenders, taking turns with dense attention; return their cells."""
     options = [f"--{key.replace('_', '-')}={getattr(args, key)}" for key in _OPTIONS]
     every = list(dict.fromkeys([DENSE, *group]))
-    children = {name: harness.Child(name, str(Path(__file__)), options, args.threads) for name in every}
+    children = {name: harness.Child(name, str(Path(__file__)), options, threads=1) for name in every}
     cells: dict[str, Any] = {name: {mode: {} for mode in modes(name)} for name in every}
     for mode in MODES:
         going = [name for name in every if mode in cells[name]]
@@ -244,7 +247,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=10.0, help="seconds of a call beyond which longer inputs wait")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a process may add (CPU)")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--missing", action="store_true", help="only those that the record lacks")
     parser.add_argument("--report", action="store_true", help="print the record; nothing is measured")
@@ -264,7 +266,9 @@ def main() -> None:
     record: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() and not args.quick else {"cases": {}}
     wanted = args.only.split(",") if args.only else [n for n in names() if not (args.missing and n in record["cases"])]
     if not args.report:
-        settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "threads", "lengths")}
+        settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")} | {
+            "threads": 1
+        }
         others = [name for name in wanted if name != DENSE] or [DENSE]
         for start in range(0, len(others), GROUP):
             group, machine, steal = others[start : start + GROUP], harness.machine(args.device), harness.Steal()

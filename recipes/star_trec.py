@@ -1,15 +1,17 @@
 """TREC: what kind of answer does a question want? A Star-Transformer from scratch.
 
-task       classify questions into six kinds: abbreviation, description, entity, human, location, number
-data       TREC-6: 4,906 to train on, 546 of the training split for validation, 500 to test
-licence    not stated (research); the model is not shipped
-paper      Guo et al., Star-Transformer, NAACL 2019
-machine    a CPU core, minutes
-expected   about what bert_trec reaches from scratch, with attention that is linear in the length
-measured   not yet
-command    regard train star_trec --out runs/star-trec
-           regard train star_trec data.corpus=sst2 --out runs/star-sst2
-           regard eval runs/star-trec
+    task       classify questions into six kinds: abbreviation, description, entity, human, location, number
+    data       TREC-6: 4,906 to train on, 546 of the training split for validation, 500 to test
+    licence    not stated (research); the model is not shipped
+    paper      Guo et al., Star-Transformer, NAACL 2019
+    machine    a CPU core, about six minutes
+    expected   about what bert_trec reaches from scratch (83.5 %), with attention that is linear in the length
+    measured   84.6 % on test, and 79.5 % on SST-2's (one seed each, one CPU core, 2026-11-18)
+    command    regard train star_trec --out runs/star-trec
+               regard train star_trec data.corpus=sst2 --out runs/star-sst2
+               regard eval runs/star-trec
+
+No word vectors are given; the vocabulary is that of the training split.
 """
 
 from dataclasses import replace

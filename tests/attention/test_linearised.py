@@ -14,6 +14,7 @@ from regard.attention.mechanisms.performer import PerformerAttention, orthogonal
 from regard.attention.mechanisms.rfa import GatedRandomFeatureAttention, RandomFeatureAttention
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import RegardError, UnknownName, Unsupported
+from regard.models import build
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,14 @@ def test_projections_are_redrawn_after_updates_and_resume_where_they_were():
             each.after_update()
         assert torch.equal(attend.projection, again.projection)
         assert not torch.equal(attend.projection, draws[-1])
+
+
+def test_layers_have_projections_of_their_own():
+    model = build("gpt", size="tiny", vocab=11, attention="performer")
+    first, second = (block.mix.attend.projection for block in model.decoder.blocks[:2])
+    assert not torch.equal(first, second)
+    again = build("gpt", size="tiny", vocab=11, attention="performer").decoder.blocks[1].mix.attend.projection
+    assert torch.equal(again, second)
 
 
 def test_sizes_that_do_not_fit_are_refused():

@@ -7,6 +7,7 @@ from regard.attention.landmarks import segment_means
 from regard.attention.mask import PaddingMask
 from regard.attention.mechanisms.csalr import CSALRAttention
 from regard.attention.mechanisms.linformer import LinformerAttention
+from regard.attention.mechanisms.low_rank_local import LowRankLocalAttention
 from regard.attention.mechanisms.nystrom import NystromAttention, pseudoinverse
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import RegardError, UnknownName, Unsupported
@@ -106,3 +107,27 @@ def test_linformer_refuses_longer_sequences_and_unknown_settings():
         LinformerAttention(3, length=8, sharing="headwize")
     with pytest.raises(Unsupported, match="LayerState"):
         LinformerAttention(3, length=8, sharing="layerwise")(*parts(5))
+
+
+def test_low_rank_local_is_softmax_attention_in_both_limits():
+    q, k, v = parts(9)
+    expected = SoftmaxAttention(backend="eager")(q, k, v)
+    whole_band = LowRankLocalAttention(3, 6, rank=2, window=32)
+    torch.nn.init.constant_(whole_band.share, 50.0)
+    torch.testing.assert_close(whole_band(q, k, v), expected)
+    full_rank = LowRankLocalAttention(3, 6, rank=6, window=2)
+    torch.nn.init.constant_(full_rank.share, -50.0)
+    with torch.no_grad():
+        for projection in (full_rank.project_queries, full_rank.project_keys):
+            projection.copy_(torch.eye(6).expand(3, 6, 6))
+    torch.testing.assert_close(full_rank(q, k, v), expected)
+
+
+def test_low_rank_local_equals_the_mixture_of_its_two_maps():
+    attend, (q, k, v) = LowRankLocalAttention(3, 6, rank=2, window=4), parts(9)
+    torch.nn.init.normal_(attend.share)
+    far = ((q @ attend.project_queries) @ (k @ attend.project_keys).mT / 2**0.5).softmax(-1)
+    near = torch.arange(9)[:, None] - torch.arange(9)
+    band = (q @ k.mT / 6**0.5).masked_fill(near.abs() > 2, float("-inf")).softmax(-1)
+    share = attend.share.sigmoid()
+    torch.testing.assert_close(attend(q, k, v), ((1 - share) * far + share * band) @ v)

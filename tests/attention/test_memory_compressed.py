@@ -8,6 +8,7 @@ from regard.attention.mask import CausalMask, PaddingMask, WindowMask
 from regard.attention.mixers import build_mixer
 from regard.core.errors import Unsupported
 from regard.core.layer_state import PassState
+from regard.models import build
 
 SIZES = {"width": 12, "heads": 4, "kv_heads": 2, "length": 16, "causal": True}
 
@@ -88,6 +89,16 @@ def test_beams_follow_their_ancestors(frozen):
     history = torch.cat([x[:, :, :4][torch.arange(3)[:, None], swap], x[:, :, 4:]], 2)
     whole = mixer(history.flatten(0, 1), mask=CausalMask()).unflatten(0, (3, 2))
     torch.testing.assert_close(found, whole[:, :, 4:])
+
+
+def test_rotary_positions_turn_blocks_by_their_last_token_in_steps_too():
+    model = build("gpt", size="tiny", vocab=11, positions="rotary", attention="memory_compressed").eval()
+    tokens = torch.randint(11, (2, 10))
+    whole = model(tokens)
+    _, state = model.start(tokens[:, :4], capacity=12)
+    for t in range(3, 10):
+        logits, state = model.step(tokens[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t])
 
 
 def test_padding_and_what_it_refuses():

@@ -79,3 +79,14 @@ def test_image_models_hand_scores_on(name):
     scores = pass_state.collect("scores")
     assert len(scores) == sum("mix" in trace.name for trace in seen.traces())
     assert all(x.shape[-1] == x.shape[-2] for x in scores)
+
+
+def test_dropout_zeroes_weights_while_training_and_at_no_other_time(double):
+    attend, (q, k) = RealFormerAttention(dropout=0.5), torch.randn(2, 2, 4, 7, 6).unbind(0)
+    v = torch.eye(7).expand(2, 4, 7, 7)  # the output is the matrix itself
+    weights = attend.weights(q, k, layer_state=PassState().layer(0))
+    assert torch.equal(attend.eval()(q, k, v, layer_state=PassState().layer(0)), weights)
+    dropped = attend.train()(q, k, v, layer_state=PassState().layer(0))
+    kept = dropped != 0
+    assert 0.3 < kept.double().mean() < 0.7
+    torch.testing.assert_close(dropped[kept], 2 * weights[kept])

@@ -79,6 +79,10 @@ def test_a_layer_shares_queries_and_keys_by_itself():
     torch.testing.assert_close(mixer(x), mixer.join(mixer.attend(q, q, v)))
     moved, *_ = mixer.project(x, torch.ones(1, 13, 12))
     torch.testing.assert_close(moved, mixer.project(x + 1)[0])
+    normed = build_mixer("reformer", width=12, heads=2, norms=(torch.nn.RMSNorm(6), torch.nn.RMSNorm(6)))
+    q, k, _ = normed.project(x)
+    assert torch.equal(q, k)
+    torch.testing.assert_close(q.square().mean(-1), torch.ones(2, 2, 13), rtol=1e-4, atol=1e-4)
     with pytest.raises(RegardError, match="kv_heads must be 2, got 1"):
         build_mixer("reformer", width=12, heads=2, kv_heads=1)
 

@@ -198,8 +198,20 @@ def test_script_in_tokens_is_inert(page):
     assert page.run("return document.querySelectorAll('#lab img, #lab script').length") == 0
 
 
+def test_the_gallery_has_a_card_for_every_mechanism_and_opens_it(page):
+    from regard.attention import MECHANISMS
+
+    lab(page, "gallery")
+    page.until(lambda: len(page.all(".gallery-card")) == len(MECHANISMS), "a card for each")
+    assert {card.get_attribute("id") for card in page.all(".gallery-card")} == {f"mechanism-{n}" for n in MECHANISMS}
+    assert "O((N + M) D²)" in page.text("#mechanism-linear")
+    click(page, page.one("#mechanism-linear button.gallery-name"))
+    page.until(lambda: "re-bracket" in page.text(".lab-formulas"), "the mechanism by itself")
+    assert page.one("#lab-mechanism").get_attribute("value") == "linear"
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("room", ["steps", "mechanisms", "aligners", "positions"])
+@pytest.mark.parametrize("room", ["steps", "mechanisms", "gallery", "aligners", "positions"])
 def test_the_lab_fits_a_phone(page, room):
     page.size(*PHONE)
     lab(page, None if room == "steps" else room)

@@ -13,8 +13,11 @@ from regard.core.layer_state import PassState
 from regard.core.spec import resolve
 from regard.models import build
 
+from .test_mechanisms import SMALL
+
 TRAITS = {name: resolve(MECHANISMS, name, "attention").traits for name in MECHANISMS}
 STRICT = [name for name in MECHANISMS if TRAITS[name].causality == "strict"]
+STRICT_MIXERS = [name for name in MIXERS if resolve(MIXERS, name, "attention").traits.causality == "strict"]
 OTHERS = [name for name in MECHANISMS if name not in STRICT]
 SIZES = {"width": 12, "heads": 4, "length": 16, "causal": True}
 
@@ -22,6 +25,11 @@ SIZES = {"width": 12, "heads": 4, "length": 16, "causal": True}
 @pytest.fixture(autouse=True)
 def _double(double):
     pass
+
+
+def small(name):
+    """The spec with which a few tokens are many."""
+    return f"{name}({SMALL[name]})" if name in SMALL else name
 
 
 class Blurred(Mechanism):
@@ -43,19 +51,19 @@ def steps(mixer, x, state, table):
     return torch.stack(out, 2), state
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_steps_equal_one_forward(name):
     for kv_heads in (4, 2, 1):
-        mixer = build_mixer(name, kv_heads=kv_heads, **SIZES).eval()
+        mixer = build_mixer(small(name), kv_heads=kv_heads, **SIZES).eval()
         x = torch.randn(3, 13, 12)
         whole = mixer(x, mask=CausalMask(), layer_state=PassState().layer(0))
         found, _ = steps(mixer, x[:, None], mixer.start(3, 16), BeamTable.start(3, 16, x.device))
         torch.testing.assert_close(found[:, 0], whole)
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_steps_after_prompts_of_different_lengths_equal_one_forward(name):
-    mixer = build_mixer(name, kv_heads=2, **SIZES).eval()
+    mixer = build_mixer(small(name), kv_heads=2, **SIZES).eval()
     x, lengths = torch.randn(3, 9, 12), torch.tensor([4, 1, 3])
     table, state = BeamTable.start(3, 32, x.device), mixer.start(3, 32)
     table.add_prompt(4, lengths)
@@ -68,11 +76,11 @@ def test_steps_after_prompts_of_different_lengths_equal_one_forward(name):
         torch.testing.assert_close(found[b, 0], whole[n:])
 
 
-@pytest.mark.parametrize("name", STRICT)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_beams_follow_their_ancestors_when_they_are_selected(name, frozen):
     """Two beams are swapped, one is doubled, an input is dropped; each then equals a forward over its own history."""
-    mixer = build_mixer(name, **SIZES).eval()
+    mixer = build_mixer(small(name), **SIZES).eval()
     x = torch.randn(3, 2, 6, 12)  # B K T C
     first = torch.zeros(3, 2, dtype=torch.long)
     table, state = BeamTable.start(3, 64, x.device).select(None, first), mixer.start(3, 64).select(None, first)
@@ -99,11 +107,9 @@ def test_beams_follow_their_ancestors_when_they_are_selected(name, frozen):
     torch.testing.assert_close(found, whole[:, :, 4:])
 
 
-@pytest.mark.parametrize(
-    "name", [*STRICT, *(name for name in MIXERS if resolve(MIXERS, name, "attention").traits.causality == "strict")]
-)
+@pytest.mark.parametrize("name", [*STRICT, *STRICT_MIXERS])
 def test_one_spec_finds_a_mechanism_or_a_mixer_and_generates_with_it(name):
-    model = build("gpt", size="tiny", vocab=11, attention=name).eval()
+    model = build("gpt", size="tiny", vocab=11, attention=small(name)).eval()
     tokens = torch.randint(11, (2, 7))
     whole = model(tokens)
     last, state = model.start(tokens[:, :4], capacity=8)
@@ -115,7 +121,7 @@ def test_one_spec_finds_a_mechanism_or_a_mixer_and_generates_with_it(name):
 
 @pytest.mark.parametrize("name", OTHERS or [None])
 def test_mechanisms_that_are_not_strictly_causal_refuse_to_step(name):
-    attention = Blurred() if name is None else name
+    attention = Blurred() if name is None else small(name)
     model = build("gpt", size="tiny", vocab=11, attention=attention).eval()
     if name is None or TRAITS[name].causality == "values":
         model(torch.randint(11, (2, 7)))
@@ -129,7 +135,7 @@ def test_mechanisms_that_are_not_strictly_causal_refuse_to_step(name):
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if TRAITS[name].masks & {"any", "padding"}])
 def test_encoders_take_padding(name):
     """A batch of k equals k singles in a stack of layers."""
-    model = build("transformer", size="tiny", vocab=11, attention=name).eval()
+    model = build("transformer", size="tiny", vocab=11, attention=small(name)).eval()
     source, lengths = torch.randint(3, 11, (3, 8)), torch.tensor([8, 5, 1])
     whole = model.encode(source, lengths)
     for b, n in enumerate(lengths.tolist()):
@@ -138,7 +144,7 @@ def test_encoders_take_padding(name):
 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if not TRAITS[name].square])
 def test_cross_attention_gets_a_layer_state_too(name):
-    mixer = build_mixer(name, cross=True, **SIZES | {"causal": False}).eval()
+    mixer = build_mixer(small(name), cross=True, **SIZES | {"causal": False}).eval()
     x, context = torch.randn(2, 3, 12), torch.randn(2, 5, 12)
     out = mixer(x, context, PaddingMask(torch.tensor([5, 2])), None, PassState().layer(0).scope("cross"))
     keys = mixer.project_kv(context)

@@ -48,7 +48,6 @@ CONTEXT = {  # arguments that the caller of these parts passes
     "dilation": 1,
     "samples": 4,
     "steps": 5,
-    "stride": (1, 1),
     "grid": (4, 4),
     "causal": True,
 }
@@ -71,8 +70,9 @@ def test_any_value_builds_a_part_or_raises_a_regard_error(kind, name, key):
 
 def can_build(kind, spec):
     try:
-        # of a convolution it is a size, of linearised attention a name
-        build_part(TABLES[kind], spec, kind, **CONTEXT, **({} if kind == "attention" else {"kernel": 3}))
+        # of a convolution they are sizes, of attention a name and a number
+        sizes = {} if kind == "attention" else {"kernel": 3, "stride": (1, 1)}
+        build_part(TABLES[kind], spec, kind, **CONTEXT, **sizes)
     except RegardError:
         return False
     return True
@@ -142,10 +142,20 @@ def test_a_spec_may_set_sizes_of_its_own():
 
 
 def test_numbers_of_a_strangers_spec_are_limited_also_in_an_inner_part():
-    for good in ("softmax", "learned(length=512)", "rotary(base=1e6)", "x(a=None, b='name', c=True, d=-512)", "f(3)"):
+    options = "x(a=None, b='name', c=True, d=-512)"
+    for good in ("softmax", "learned(length=512)", "rotary(base=1e6)", options, "f(3)", "f((1, 2))"):
         check_untrusted(good)
-    inner = "a(b='c(d=513)')"
-    for bad in ("learned(length=513)", "f(-513)", "rotary(base=1.1e6)", "f(x=1e400)", "f((1, 2))", "f([1])", inner):
+    inner, long = "a(b='c(d=513)')", f"f({(1,) * 9})"
+    for bad in (
+        "learned(length=513)",
+        "f(-513)",
+        "rotary(base=1.1e6)",
+        "f(x=1e400)",
+        "f((1, 513))",
+        long,
+        "f([1])",
+        inner,
+    ):
         with pytest.raises(BadInput, match="up to 512"):
             check_untrusted(bad)
     with pytest.raises(BadInput, match="up to 512"):

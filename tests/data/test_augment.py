@@ -8,8 +8,9 @@ import torch
 from regard.core.errors import BadInput, RegardError
 from regard.core.spec import build_part
 from regard.data.augment import AUGMENTATIONS, MIX_METHODS, lookup_tables, operations
+from regard.data.augment.affine import Affine
 from regard.data.augment.batch_mixing import mix_batch
-from regard.data.augment.color_jitter import rotate_hue
+from regard.data.augment.color_jitter import ColorJitter, rotate_hue
 from regard.data.augment.cutmix import CutMix
 from regard.data.augment.flip import Flip
 from regard.data.augment.mixup import Mixup, sample_beta
@@ -269,6 +270,28 @@ def test_image_without_an_operation_is_unchanged():
     assert torch.equal(after[0], images[0])
     same = [name for name, a, b in zip(operations.OPERATIONS, after[1:], images[1:], strict=True) if torch.equal(a, b)]
     assert same == []
+
+
+def test_jitter_changes_brightness_by_its_fraction_and_no_more():
+    grey = torch.full((500, 1, 2, 2), 100, dtype=torch.uint8)
+    found = ColorJitter(brightness=0.4, contrast=0.0)(grey, dice())
+    assert 60 <= found.min() < 65
+    assert 135 < found.max() <= 140
+    dark = ColorJitter(brightness=2.0, contrast=0.0)(grey, dice())  # never below black
+    assert 0 <= dark.min() < 10
+    assert dark.max() > 200
+
+
+def test_grey_images_have_no_hue_to_jitter():
+    grey = pictures()[:, :1]
+    assert torch.equal(ColorJitter(hue=0.3)(grey, dice()), ColorJitter(hue=0.0)(grey, dice()))
+
+
+def test_what_an_affine_map_uncovers_is_black_unless_told_otherwise():
+    white = torch.full((20, 1, 12, 12), 255, dtype=torch.uint8)
+    settings = {"degrees": 0.0, "shear": 0.0, "scale": 0.0, "translate": 0.5}
+    assert Affine(**settings)(white, dice()).min() == 0
+    assert Affine(**settings, fill=7.0)(white, dice()).min() == 7
 
 
 def test_an_image_does_not_depend_on_its_batch():

@@ -157,6 +157,17 @@ def test_beam_larger_than_vocabulary():
     assert len({tuple(h.tokens) for h in found[0]}) == len(found[0])
 
 
+def test_beams_larger_than_the_vocabulary_of_several_inputs_are_those_of_each_alone():
+    model, (source, lengths) = tiny(8, vocab=5), (torch.tensor([[3, 4, 3], [4, 3, 0], [4, 0, 0]]), [3, 2, 1])
+    found = beam_search(model, source, torch.tensor(lengths), beam_size=8, num_candidates=8, max_length=3)
+    for row, size, own in zip(source, lengths, found, strict=True):
+        (alone,) = beam_search(
+            model, row[None, :size], torch.tensor([size]), beam_size=8, num_candidates=8, max_length=3
+        )
+        assert [h.tokens for h in own] == [h.tokens for h in alone]
+        assert [h.score for h in own] == pytest.approx([h.score for h in alone], abs=1e-5)
+
+
 def test_empty_batch_returns_empty_list():
     model = tiny(0)
     nothing = torch.zeros(0, 3, dtype=torch.long), torch.zeros(0, dtype=torch.long)

@@ -53,6 +53,8 @@ def test_recorded_ends_are_what_the_search_gives_and_looking_on_changes_nothing(
     model, tree, found = recorded(name, seed)
     assert found == SEARCHES[name](model, SOURCE)
     assert tree.hypotheses == found
+    root = tree.nodes[0]  # nothing is written yet, with certainty
+    assert (root.log_prob, root.total_log_prob, root.score) == (0.0, 0.0, 0.0)
     ends = tree.ends()
     assert [list(node.path) for node in ends] == [one.tokens for one in found]
     for node, one in zip(ends, found, strict=True):

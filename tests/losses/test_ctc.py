@@ -122,6 +122,11 @@ def test_too_few_frames_are_infinite_and_never_nan():
     check_frame_lengths(targets[1:3], frames[1:3], sizes[1:3])
 
 
+def test_frames_are_needed_for_repetitions_of_neighbours_alone():
+    targets = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 1], [0, 0, 1, 0], [0, 1, 1, 1]])
+    assert required_frames(targets, torch.tensor([4, 4, 4, 2])).tolist() == [6, 4, 5, 2]
+
+
 def test_gradient_of_infinite_loss_is_zero():
     x = torch.randn(1, 2, 3, requires_grad=True)
     losses = ctc_loss(x.log_softmax(-1), torch.tensor([[0, 0]]), torch.tensor([2]), torch.tensor([2]), 2)

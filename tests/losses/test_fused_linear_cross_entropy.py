@@ -114,6 +114,14 @@ def test_gradient_of_x_alone():
     assert not fused_linear_cross_entropy(x.detach(), weight.detach(), targets).requires_grad
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.usefixtures("padded")
+def test_the_form_that_is_compiled_has_the_same_gradient(monkeypatch, smoothing):
+    """Compiled code runs in processes of its own; here it is taken step by step."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    check(4, smoothing)
+
+
 def test_large_logits_stay_finite():
     x, weight, targets = random_inputs()
     found = fused_linear_cross_entropy(1e4 * x, weight, targets)

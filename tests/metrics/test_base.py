@@ -8,6 +8,7 @@ from regard.cli.eval import describe_report
 from regard.core.spec import resolve
 from regard.metrics.base import (
     ACCURACY,
+    BITS_PER_BYTE,
     BLEU,
     EXACT_MATCH,
     Metric,
@@ -22,9 +23,10 @@ WER = error_rate("wer", "WER", scale=100)
 
 
 def test_values_are_shown_with_their_unit_and_without_meaningless_digits():
-    assert WER.format(0.0431) == "4.31 %"
+    assert WER.format(0.0431) == error_rate("wer", "WER").format(4.31) == "4.31 %"
     assert loss_metric("nats per token").format(3.21474) == "3.2147 nats per token"
     assert BLEU.format(31.204) == "31.20"
+    assert BITS_PER_BYTE.format(1.23456) == "1.2346"
     assert ACCURACY.format(3.687e-14) == ACCURACY.format(-1e-9) == "0.00 %"
     assert Metric("correlation", "correlation", digits=4).format(-3.687e-14) == "0.0000"
     assert ACCURACY.format(math.nan) == "not finite"
@@ -34,6 +36,7 @@ def test_values_are_shown_with_their_unit_and_without_meaningless_digits():
 def test_a_direction_says_which_value_is_best():
     assert BLEU.best([1.0, 3.0, 2.0]) == WER.best([3.0, 1.0, 2.0]) == 1
     assert BLEU.is_better(2.0, 1.0)
+    assert ACCURACY.is_better(2.0, 1.0)
     assert WER.is_better(1.0, 2.0)
     assert Metric("count", "count", higher_is_better=None).best([1.0]) is None
 

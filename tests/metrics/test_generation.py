@@ -32,6 +32,11 @@ def test_phonemes_are_counted_against_the_nearest_pronunciation():
     assert details | {"word_accuracy": ""} == {"word_accuracy": "", "wer": "2 of 3", "per": "3 of 7"}
 
 
+def test_one_sound_is_counted_as_one():
+    assert values("per", ["D"], [("B",)])["per"] == 100.0
+    assert values("per", ["D AA"], [("B",)])["per"] == 200.0
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_all_right_is_100_and_every_score_says_how_it_was_counted(metric):
     outputs = ["ein hund läuft im schnee", "K AE T D AO G"]

@@ -220,17 +220,16 @@ class KernelAttention(Mechanism):
 class RandomKernelAttention(KernelAttention):
     """Kernel attention whose features come from random projections, a buffer drawn from `seed`.
 
-    They are drawn anew after every `redraw_interval` updates (None: never). Layers built from one spec share their
-    draws; name a list of specs with other seeds for others.
+    They are drawn anew after every `redraw_interval` updates (None: never), and differ from layer to layer.
     """
 
     projection: Tensor
     updates: Tensor
 
-    def __init__(self, shape: tuple[int, ...], seed: int, redraw_interval: int | None, chunk: int) -> None:
+    def __init__(self, shape: tuple[int, ...], seed: int, layer: int, redraw_interval: int | None, chunk: int) -> None:
         super().__init__(chunk)
-        self.head_dim, self.seed, self.redraw_interval = shape[-1], seed, redraw_interval
-        self.register_buffer("projection", self.draw(shape, seed))
+        self.head_dim, self.seed, self.layer, self.redraw_interval = shape[-1], seed, layer, redraw_interval
+        self.register_buffer("projection", self.draw(shape, self._layer_seed(seed)))
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
     def draw(self, shape: tuple[int, ...], seed: int) -> Tensor:
@@ -240,7 +239,10 @@ class RandomKernelAttention(KernelAttention):
     @torch.no_grad()
     def redraw(self, seed: int) -> None:
         """Draw other projections."""
-        self.projection.copy_(self.draw(tuple(self.projection.shape), seed))
+        self.projection.copy_(self.draw(tuple(self.projection.shape), self._layer_seed(seed)))
+
+    def _layer_seed(self, seed: int) -> int:
+        return seed * 1009 + self.layer
 
     def after_update(self) -> None:
         """Count the updates, and redraw when their time has come; called by the training loop."""

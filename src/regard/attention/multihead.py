@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
             raise RegardError(f"width {width} is not divisible by {heads} heads; change one of them, or set head_dim")
         if heads % kv_heads:
             raise RegardError(f"{heads} heads are not divisible by {kv_heads} key heads; change heads or kv_heads")
-        sizes: dict[str, Any] = {
+        self.sizes: dict[str, Any] = {  # of its place, for its parts
             "width": width,
             "heads": heads,
             "kv_heads": kv_heads,
@@ -92,10 +92,10 @@ class MultiHeadAttention(nn.Module):
             "prefix": prefix,
         }
         self.kind = "cross" if cross else "self"
-        self.attend = build_part(MECHANISMS, mechanism, "attention", **sizes, dropout=dropout, scale=scale)
+        self.attend = build_part(MECHANISMS, mechanism, "attention", **self.sizes, dropout=dropout, scale=scale)
         projection = projection or ("cross" if cross else getattr(self.attend, "default_projection", "linear"))
-        self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)
-        self.join = build_part(JOINS, join, "join", **sizes, bias=bias if out_bias is None else out_bias)
+        self.project: Any = build_part(PROJECTIONS, projection, "projection", **self.sizes, bias=bias, norms=norms)
+        self.join = build_part(JOINS, join, "join", **self.sizes, bias=bias if out_bias is None else out_bias)
 
     def forward(
         self,
@@ -109,7 +109,7 @@ class MultiHeadAttention(nn.Module):
         if context is not None:
             return self.cross_attend(x, self.project_kv(context, positions), mask, positions, layer_state)
         q, k, v = self.project(x, None if positions is None else positions.query_vectors)
-        q, k = _transform(q, positions, True), _transform(k, positions, False)
+        q, k = transform_by_position(q, positions, True), transform_by_position(k, positions, False)
         out: Tensor = self.join(self.attend(q, k, v, mask, positions and positions.bias, layer_state=layer_state))
         return out
 
@@ -129,10 +129,10 @@ class MultiHeadAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B N C"]:
         """Attend from x to keys and values that `project_kv` returned."""
-        q = _transform(
+        q = transform_by_position(
             self.project.project_q(x, None if positions is None else positions.query_vectors), positions, True
         )
-        k = _transform(keys[0], positions, False)
+        k = transform_by_position(keys[0], positions, False)
         out: Tensor = self.join(self.attend(q, k, keys[1], mask, positions and positions.bias, layer_state=layer_state))
         return out
 
@@ -184,7 +184,8 @@ class MultiHeadAttention(nn.Module):
         return self.join(heads), state
 
 
-def _transform(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:
+def transform_by_position(x: Tensor, positions: PositionInfo | None, query: bool) -> Tensor:
+    """Return queries or keys transformed by their positions, where positions do so."""
     if positions is None or positions.qk_transform is None:
         return x
     return positions.qk_transform.transform(x, positions.queries if query else positions.keys)

@@ -101,7 +101,10 @@ class CrossProjection(nn.Module):
 
 
 class SharedQKProjection(nn.Module):
-    """Project x to vectors that are queries and keys, and to v; one matrix, each head's query before its value."""
+    """Project x to vectors that are queries and keys, and to v; one matrix, each head's query before its value.
+
+    Of `norms` the first normalises the shared vectors.
+    """
 
     def __init__(
         self,
@@ -115,10 +118,9 @@ class SharedQKProjection(nn.Module):
         super().__init__()
         if kv_heads not in (None, heads):
             raise RegardError(f"queries that are keys have as many heads: kv_heads must be {heads}, got {kv_heads}")
-        if norms is not None:
-            raise RegardError("queries that are keys take no norms of q and k; use another projection")
         self.head_dim = head_dim or width // heads
         self.qk_v = nn.Linear(width, 2 * heads * self.head_dim, bias=bias)
+        self.qk_norm = None if norms is None else norms[0]
 
     def forward(
         self, x: Float[Tensor, "B N C"], qk_positions: Float[Tensor, "#B N C"] | None = None
@@ -127,6 +129,8 @@ class SharedQKProjection(nn.Module):
         qk, v = self._split(self.qk_v(x))
         if qk_positions is not None:
             qk, _ = self._split(self.qk_v(x + qk_positions.to(x.dtype)))
+        if self.qk_norm is not None:  # under autocast a norm returns float32
+            qk = self.qk_norm(qk).to(v.dtype)
         return qk, qk, v
 
     def _split(self, qk_v: Tensor) -> tuple[Tensor, Tensor]:

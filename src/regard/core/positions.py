@@ -69,6 +69,32 @@ class TensorBias:
 
 
 @dataclass(frozen=True, eq=False)
+class LabelBias:
+    """A bias by the label of each pair of tokens, of which every query has its own scores; plus another bias."""
+
+    scores: Float[Tensor, "B H N labels"]
+    label: Callable[[Tensor, Tensor], Tensor]  # of queries n and keys m; index tensors that broadcast
+    other: Bias | None = None
+
+    def dense(self, rows: Rows = slice(None)) -> Float[Tensor, "B H N M"]:
+        place = torch.arange(self.scores.shape[2], device=self.scores.device)
+        labels = self.label(place[rows, None], place)
+        found = self.scores[:, :, rows].gather(3, labels.expand(*self.scores.shape[:2], *labels.shape))
+        return found if self.other is None else found + self.other.dense(rows)
+
+    def score_mod(self) -> Callable[..., Tensor]:
+        other = None
+        if self.other is not None:
+            other = self.other.score_mod() or TensorBias(self.other.dense()).score_mod()
+
+        def add(score: Tensor, b: Tensor, h: Tensor, n: Tensor, m: Tensor) -> Tensor:
+            score = score + self.scores[b, h, n, self.label(n, m)]
+            return score if other is None else other(score, b, h, n, m)
+
+        return add
+
+
+@dataclass(frozen=True, eq=False)
 class PositionInfo:
     """The positions of one pass."""
 

@@ -46,6 +46,7 @@ class Range:
 
 
 Fraction = Annotated[float, Range(low=0, below=1)]
+Count = Annotated[int, Range(low=0)]  # a number of things of which there may be none
 Seed = Annotated[int, Range(low=0)]  # of a generator of a part's own
 
 

@@ -14,6 +14,7 @@ from regard.data.images.image_shards import ImageBatch, ImageShards, decode_imag
 from regard.data.shards.index import ShardIndex
 from regard.data.shards.packing import pack_images
 from regard.data.shards.token_shards import TokenShards
+from regard.modalities.image import Preprocess
 
 
 def image(number, size=(20, 14), kind="PNG", **more):
@@ -189,3 +190,8 @@ def test_tokens_are_not_images(packed):
         TokenShards(str(packed)).load("train")
     assert len(ImageShards(str(packed)).quick().load("train")) == 16
     assert image_shards.RECORD_HEADER.size == 8
+
+
+def test_without_preprocessing_of_their_own_images_have_the_usual_mean_and_spread():
+    usual = Preprocess((4, 4))
+    assert (usual.mean, usual.std) == (image_shards.MEAN, image_shards.STD)

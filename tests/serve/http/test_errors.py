@@ -2,6 +2,9 @@
 
 import pytest
 
+from regard.serve.http.batching import DeadlineExceeded, QueueFull, ShuttingDown
+from regard.serve.http.errors import to_response
+
 LIST = "Input should be a valid string or a valid list"
 
 
@@ -29,3 +32,9 @@ def test_a_name_that_looks_like_one_of_ours_is_still_named(client):
     given = {"model": "fill-en", "inputs": {"text": "a"}, "constrained-str": 1}
     found = client.post("/explore/inspections", json=given).json()["error"]
     assert found["field"] == "constrained-str"
+
+
+@pytest.mark.parametrize(("kind", "status"), [(QueueFull, 429), (ShuttingDown, 503), (DeadlineExceeded, 504)])
+def test_who_may_try_again_is_told_when(kind, status):
+    found = to_response(kind("Later.", 7))
+    assert (found.status_code, found.headers["retry-after"]) == (status, "7")

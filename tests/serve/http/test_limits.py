@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from http.cookies import SimpleCookie
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -431,6 +432,29 @@ def run(app, body, path="/health", leaves=None, stuck=False):
 
     asyncio.run(asyncio.wait_for(call(), 10))
     return said
+
+
+def test_the_limits_are_those_of_the_documentation():
+    mib, settings = 2**20, Settings()
+    table = (Path(__file__).parents[3] / "docs" / "how" / "serve.md").read_text(encoding="utf-8").replace("\n", " ")
+    for name, value, shown in (
+        ("max_body_bytes", mib, "1 MiB of JSON"),
+        ("max_upload_bytes", 16 * mib, "16 MiB of a file"),
+        ("max_buffered_bytes", 256 * mib, "| 256 MiB, 512 |"),
+        ("max_concurrent_requests", 512, "| 256 MiB, 512 |"),
+        ("client_timeout", 10.0, "10 s for its headers, 10 s for its body"),
+        ("timeout", 30.0, "`--timeout`, 30 s"),
+        ("max_items", 64, "| 64, 8 |"),
+        ("max_files", 8, "| 64, 8 |"),
+        ("max_characters", 20_000, "20,000 characters"),
+        ("max_tokens", 32_768, "32,768 tokens x beams"),
+        ("max_pixels", 2**25, "33 million pixels"),
+        ("max_audio_seconds", 120.0, "120 s"),
+        ("max_beams", 16, "| `beam_size`, `num_candidates` | 16 |"),
+        ("max_prompt_tokens", 4096, "4,096 tokens"),
+        ("max_generated_tokens", 16_384, "16,384: inputs"),
+    ):
+        assert (getattr(settings, name), shown in table) == (value, True), name
 
 
 # -- exactly at the bound ----------------------------------------------------------------------------------------------

@@ -240,6 +240,15 @@ def test_all_pictures_of_a_form_are_counted_together(pictures):
     }
 
 
+@pytest.mark.parametrize(("contents", "message"), [([b""], "empty"), ([], "no file"), ([b"a", b"b"], "one file at a")])
+def test_the_explorer_takes_one_file(client, contents, message):
+    parts = [("file", ("a", content)) for content in contents] or [("other", (None, "x"))]
+    for path in ("/explore/inspections", "/explore/search"):
+        found = client.post(path, data={"model": "digits"}, files=parts)
+        assert found.status_code == 422
+        assert message in found.json()["error"]["message"]
+
+
 def test_uploads_are_decoded_off_the_event_loop_and_the_models_thread(pictures, monkeypatch):
     from regard.modalities import decode_image
 

@@ -7,6 +7,15 @@ from regard.core.spec import Registry
 MECHANISMS: Registry = {
     "softmax": ("regard.attention.mechanisms.softmax", "SoftmaxAttention"),
     # sparse by position
+    "window": ("regard.attention.mechanisms.window", "SlidingWindowAttention"),
+    "etc": ("regard.attention.mechanisms.etc", "ETCAttention"),
+    "local_blocks": ("regard.attention.mechanisms.local_blocks", "LocalBlockAttention"),
+    "bigbird": ("regard.attention.mechanisms.bigbird", "BigBirdAttention"),
+    "sparse_strided": ("regard.attention.mechanisms.sparse_strided", "SparseStridedAttention"),
+    "sparse_fixed": ("regard.attention.mechanisms.sparse_fixed", "SparseFixedAttention"),
+    "image_local_1d": ("regard.attention.mechanisms.image_local_1d", "ImageLocal1DAttention"),
+    "image_local_2d": ("regard.attention.mechanisms.image_local_2d", "ImageLocal2DAttention"),
+    "axial": ("regard.attention.mechanisms.axial", "AxialAttention"),
     # sparse by content
     "sinkhorn": ("regard.attention.mechanisms.sinkhorn", "SinkhornAttention"),
     "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
@@ -25,6 +34,7 @@ MECHANISMS: Registry = {
     "linformer": ("regard.attention.mechanisms.linformer", "LinformerAttention"),
     # low rank
     "csalr": ("regard.attention.mechanisms.csalr", "CSALRAttention"),
+    "low_rank_local": ("regard.attention.mechanisms.low_rank_local", "LowRankLocalAttention"),
     "nystrom": ("regard.attention.mechanisms.nystrom", "NystromAttention"),
     # with a prior
     "localness": ("regard.attention.mechanisms.localness", "LocalnessAttention"),

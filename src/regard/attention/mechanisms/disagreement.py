@@ -6,8 +6,8 @@
 Nothing makes heads look at different things; these terms do, by pulling apart their values, their attended positions or
 their outputs. They are means over pairs of heads and real tokens, added in training as the loss term "disagreement".
 
-The paper's λ is 1 for the terms that are used; outputs alone is among its best choices. Positions need the full matrix
-a second time. Differs from the paper: with grouped heads, the values of the key heads are compared.
+Positions need the full matrix a second time. Differs from the paper: with grouped heads, the values of the key heads
+are compared. The default weights are ours.
 
 Li, Tu, Yang, Lyu, Zhang: Multi-Head Attention with Disagreement Regularization. EMNLP 2018. arXiv:1810.10183
 """

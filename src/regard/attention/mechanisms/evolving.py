@@ -18,20 +18,20 @@ arXiv:2102.12895
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.kernel import RunningSums
 from regard.attention.kv_cache import BeamTable, KVCache
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
 from regard.attention.mechanisms.dense import DenseAttention, repeat_kv
 from regard.attention.mechanisms.realformer import below_scores, require
 from regard.attention.protocol import Traits
+from regard.attention.running_state import RunningState
 from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
@@ -108,7 +108,7 @@ class EvolvingAttention(DenseAttention):
             raise Unsupported(
                 "evolving was built to convolve over later queries too; build it with causal=True to step"
             )
-        return EvolvingState(KVCache(capacity), RunningSums())
+        return EvolvingState(cache=KVCache(capacity))
 
     def prefill(
         self,
@@ -126,7 +126,7 @@ class EvolvingAttention(DenseAttention):
         newest = beam_table.allow[:, 0].sum(-1).sub(1).clamp_min(0)  # the last real token of each prompt
         rows = _image(self._blend(q, k, layer_state), q, k, mask)
         row = rows[torch.arange(len(rows), device=q.device), :, newest][:, None]
-        return out, EvolvingState(cache, state.row.replace(row, None))
+        return out, replace(state.replace(row), cache=cache)
 
     def step(
         self,
@@ -147,34 +147,33 @@ class EvolvingAttention(DenseAttention):
         # neighbours in time are not neighbours in the cache, where beams write side by side
         order = (~seen.allowed).byte().argsort(dim=-1, stable=True)[:, None].expand_as(scores)
         row = scores.gather(-1, order).transpose(1, 2)  # B K H M
-        before = torch.zeros_like(row[..., :0]) if state.row.kv is None else state.row.kv
+        before = torch.zeros_like(row[..., :0]) if state.row is None else state.row
         before = F.pad(before, (0, row.shape[-1] - before.shape[-1]))
         rows = torch.stack([before, row], -2).flatten(0, 1)
         evolved = self._evolve(rows, row.flatten(0, 1)[..., None, :]).squeeze(-2).unflatten(0, row.shape[:2])
         scores = torch.zeros_like(scores).scatter(-1, order, evolved.transpose(1, 2))
         self.publish(scores, scores, layer_state)
         weights = self.weight_matrix(scores, q, k, seen, bias).to(v.dtype)
-        return weights @ repeat_kv(v, q.shape[1]), EvolvingState(cache, state.row.replace(row, None))
+        return weights @ repeat_kv(v, q.shape[1]), replace(state.replace(row), cache=cache)
 
     def extra_repr(self) -> str:
         return f"below={self.below}, convolved={self.convolved}, causal={self.causal}, {super().extra_repr()}"
 
 
 @dataclass(eq=False)
-class EvolvingState:
+class EvolvingState(RunningState):
     """The decoding state: keys and values, and the last row of the image of every beam, in order of time."""
 
-    cache: KVCache
-    row: RunningSums  # kv is B K H M
+    row: Any = None  # B K H M
+    cache: KVCache = field(kw_only=True)
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> EvolvingState:
-        """Keep the inputs `rows` (None: all), of each the beams `beams`."""
-        return EvolvingState(self.cache.select(rows, beams), self.row.select(rows, beams))
+        return replace(super().select(rows, beams), cache=self.cache.select(rows, beams))
 
     def freeze(self) -> EvolvingState:
         """Return a state of static shape that steps write in place."""
-        row = None if self.row.kv is None else F.pad(self.row.kv, (0, self.cache.capacity - self.row.kv.shape[-1]))
-        return EvolvingState(self.cache, RunningSums(row).freeze())
+        row = None if self.row is None else F.pad(self.row, (0, self.cache.capacity - self.row.shape[-1]))
+        return replace(self, row=row, frozen=True)
 
 
 def _image(scores: Float[Tensor, "B H N M"], q: Tensor, k: Tensor, mask: Mask | None) -> Float[Tensor, "B H N M"]:

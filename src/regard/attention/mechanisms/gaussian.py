@@ -6,8 +6,8 @@
 Adding -|w d² + b| to the scores multiplies the weights by a Gaussian of the distance, so near tokens are favoured; w is
 learned. With b < 0 the maximum is not at the token itself but beside it, so that it does not attend to itself only.
 
-Differs from the paper: w and b keep their signs as |w| and -|b|, and start at `weight` and `offset`, since the paper
-names no initial values. One pair for all heads of a layer.
+The full text of the paper was not at hand. Our choices: w and b keep their signs as |w| and -|b|, and start at `weight`
+and `offset`; one pair for all heads of a layer.
 
 Guo, Zhang, Liu: Gaussian Transformer: A Lightweight Approach for Natural Language Inference. AAAI 2019.
 doi:10.1609/aaai.v33i01.33016489

@@ -6,8 +6,8 @@
 Layers come in groups; the first of a group computes the map and the others apply it to values of their own, which saves
 the products q k^T and the softmax. The map is handed upwards through the layer state under "weights".
 
-Differs from the paper: q and k of the lazy layers are made by the projections as ever, and ignored. The paper trains
-without dropout of the map; here each layer draws its own, if attention dropout is set.
+The full text of the paper was not at hand. Our choices: q and k of the lazy layers are made by the projections as ever,
+and ignored; each layer draws its own dropout of the map, if attention dropout is set.
 
 Ying, Ke, He, Liu: LazyFormer: Self Attention with Lazy Update. 2021. arXiv:2102.12702
 """

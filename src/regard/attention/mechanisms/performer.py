@@ -28,6 +28,7 @@ from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Traits
 from regard.core.errors import UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
+from regard.core.validation import Count
 
 EPS = {"softmax": 1e-6, "relu": 1e-3}  # the stabilisers of the authors' code
 LARGEST_EXPONENT = 60.0  # e^60 leaves float32 (e^88) room for sums over features and keys
@@ -52,13 +53,14 @@ class PerformerAttention(RandomKernelAttention):
         features: int | None = None,
         kernel: str = "softmax",
         seed: int = 1,
+        layer: Count = 0,
         redraw_interval: int | None = None,
         chunk: int = 64,
     ) -> None:
         if kernel not in EPS:
             raise UnknownName(f"performer has no kernel '{kernel}'; {did_you_mean(kernel, EPS)}")
         features = features or max(1, int(head_dim * math.log(head_dim)))
-        super().__init__((features, head_dim), seed, redraw_interval, chunk)
+        super().__init__((features, head_dim), seed, layer, redraw_interval, chunk)
         self.kernel = kernel
 
     def draw(self, shape: tuple[int, ...], seed: int) -> Tensor:

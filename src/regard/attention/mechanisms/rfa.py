@@ -30,7 +30,7 @@ from regard.attention.kernel import RandomKernelAttention, round_features
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Traits
 from regard.core.shapes import Float, Tensor
-from regard.core.validation import Range
+from regard.core.validation import Count, Range
 
 
 class RandomFeatureAttention(RandomKernelAttention):
@@ -54,10 +54,11 @@ class RandomFeatureAttention(RandomKernelAttention):
         features: int = 64,
         floor: Annotated[float, Range(above=0)] = 1.0,
         seed: int = 1,
+        layer: Count = 0,
         redraw_interval: int | None = None,
         chunk: int = 64,
     ) -> None:
-        super().__init__((heads, features, head_dim), seed, redraw_interval, chunk)
+        super().__init__((heads, features, head_dim), seed, layer, redraw_interval, chunk)
         self.heads, self.floor = heads, floor
         self.sigma = nn.Parameter(torch.ones(heads, 1, head_dim))
 
@@ -112,10 +113,11 @@ class GatedRandomFeatureAttention(RandomFeatureAttention):
         features: int = 64,
         floor: Annotated[float, Range(above=0)] = 1e-2,
         seed: int = 1,
+        layer: Count = 0,
         redraw_interval: int | None = None,
         chunk: int = 64,
     ) -> None:
-        super().__init__(heads, head_dim, features, floor, seed, redraw_interval, chunk)
+        super().__init__(heads, head_dim, features, floor, seed, layer, redraw_interval, chunk)
         self.gate_weight = nn.Parameter(torch.zeros(heads, head_dim, 1))
         self.gate_bias = nn.Parameter(torch.linspace(2.0, 6.0, heads)[:, None])
 

@@ -108,17 +108,24 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
     """FlexAttention: masks and biases as formulas inside one fused kernel; on a CPU for inference only."""
-    if dropout:
-        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or use backend='sdpa'")
-    if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise Unsupported("FlexAttention has no gradient on the CPU; use backend='sdpa' to train there")
     block_mask = None if mask is None else mask.flex(k.shape[0], q.shape[2], k.shape[2], q.device)
+    return flex_attention(q, k, v, block_mask, bias, scale, dropout, f"{mask and _mask_structure(mask)}")
+
+
+def flex_attention(
+    q: Tensor, k: Tensor, v: Tensor, block_mask: Any, bias: Bias | None, scale: float, dropout: float, formula: str
+) -> Tensor:
+    """Run FlexAttention with a block mask, compiled once for each formula of the mask, or refuse."""
+    if dropout:
+        raise Unsupported("the flex backend has no attention dropout; set attention_dropout=0 or use another backend")
+    if not q.is_cuda and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise Unsupported("FlexAttention has no gradient on the CPU; use another backend to train there")
     score = None
     if bias is not None:
         score = bias.score_mod()
         if score is None:
-            raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use backend='sdpa'")
-    formula = f"{mask and _mask_structure(mask)} {type(bias).__name__} {q.device.type}"
+            raise Unsupported(f"{type(bias).__name__} has no formula for FlexAttention; use another backend")
+    formula = f"{formula} {type(bias).__name__} {q.device.type}"
     run = _compiled_flex(formula) if _can_compile(q.device.type) else _eager_flex
     out: Tensor = run(q, k, v, score_mod=score, block_mask=block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return out

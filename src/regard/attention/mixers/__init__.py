@@ -17,10 +17,13 @@ from regard.core.spec import Registry, Spec, build_part
 
 MIXERS: Registry = {
     "multihead": ("regard.attention.multihead", "MultiHeadAttention"),
+    # sparse by position
+    "longformer": ("regard.attention.mixers.longformer", "LongformerAttention"),
     # fewer queries or keys
     "luna": ("regard.attention.mixers.luna", "LunaAttention"),
     "isab": ("regard.attention.mixers.isab", "ISAB"),
     "memory_compressed": ("regard.attention.mixers.memory_compressed", "MemoryCompressedAttention"),
+    "poolingformer": ("regard.attention.mixers.poolingformer", "PoolingformerAttention"),
     # with a prior
     "average": ("regard.attention.mixers.average", "AverageAttention"),
 }

@@ -15,17 +15,18 @@ Zhang, Xiong, Su: Accelerating Neural Transformer via an Average Attention Netwo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.kernel import RunningSums
 from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import Mask
 from regard.attention.masked_softmax import upcast
 from regard.attention.protocol import Mechanism, Traits
+from regard.attention.running_state import RunningState
 from regard.core.errors import Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, PositionInfo
@@ -78,7 +79,7 @@ class AverageAttention(nn.Module):
 
     def start(self, batch: int, capacity: int) -> Any:
         """Return an empty running sum."""
-        return RunningSums()
+        return RunningAverage()
 
     def prefill(
         self,
@@ -91,8 +92,8 @@ class AverageAttention(nn.Module):
     ) -> tuple[Float[Tensor, "B N C"], Any]:
         """Read the N tokens of a prompt into the sum."""
         real = beam_table.allow[:, :, : x.shape[1], None]  # B 1 N 1
-        sums = upcast(x[:, None] * real).sum(2), upcast(real.to(x.dtype)).sum(2)
-        return self(x, None, mask, positions, layer_state), RunningSums(*sums)
+        total, count = upcast(x[:, None] * real).sum(2), upcast(real.to(x.dtype)).sum(2)
+        return self(x, None, mask, positions, layer_state), state.replace(total, count)
 
     def step(
         self,
@@ -104,9 +105,17 @@ class AverageAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B K C"], Any]:
         """Add the newest token of each of the K beams to its sum, and average."""
-        before = (0, 0) if state.kv is None else (state.kv, state.total)
-        state = state.replace(before[0] + upcast(x), before[1] + upcast(torch.ones_like(x[..., :1])))
-        return self._gated(x, (state.kv / state.total).to(x.dtype)), state
+        total, count = (0, 0) if state.total is None else (state.total, state.count)
+        state = state.replace(total + upcast(x), count + upcast(torch.ones_like(x[..., :1])))
+        return self._gated(x, (state.total / state.count).to(x.dtype)), state
+
+
+@dataclass(eq=False)
+class RunningAverage(RunningState):
+    """The decoding state: the sum of the tokens of each beam and their number."""
+
+    total: Any = None  # B K C
+    count: Any = None  # B K 1
 
 
 class CumulativeAverage(Mechanism):

@@ -11,7 +11,7 @@ unfinished block are the state.
 
 What differs from the paper's code (tensor2tensor), whose convolution is valid: the last block is filled with zeros, so
 that bidirectional attention sees the last tokens too; blocks are those of the true length. The paper alternates it with
-attention within blocks of 256 tokens.
+attention within blocks of 256 tokens (`local_blocks`).
 
 Liu, Saleh, Pot, Goodrich, Sepassi, Kaiser, Shazeer: Generating Wikipedia by Summarizing Long Sequences. ICLR 2018.
 arXiv:1801.10198
@@ -88,7 +88,8 @@ class MemoryCompressedAttention(nn.Module):
         if mask is not None and "causal" in mask.kinds:
             ended = BlocksBefore(self.factor, x.shape[1] - memory.shape[1])
             allowed = ended if allowed is None else ended & allowed
-        out: Tensor = self.attend(x, memory, allowed, None, layer_state)
+        places = None if positions is None else self._places(positions, positions.queries, memory.shape[1])
+        out: Tensor = self.attend(x, memory, allowed, places, layer_state)
         if padding is None:
             return out
         return out * (padding.lengths > 0)[:, None, None]  # an input without tokens has no first one either
@@ -108,8 +109,13 @@ class MemoryCompressedAttention(nn.Module):
             raise Unsupported("memory_compressed makes its memory of x itself and takes no context")
         if mask is not None and not mask.kinds <= self.traits.masks:
             raise Unsupported(f"memory_compressed takes causal and padding masks only, got {mask!r}")
-        if positions is not None and any((positions.qk_transform, positions.bias, positions.query_vectors is not None)):
-            raise Unsupported("elements of a compressed memory have no position; use positions added to tokens")
+        if positions is not None and (positions.bias is not None or positions.query_vectors is not None):
+            raise Unsupported("memory_compressed cannot add a bias or vectors of positions; use rotary or added ones")
+
+    def _places(self, positions: PositionInfo, queries: Tensor, slots: int) -> PositionInfo:
+        """Return the positions of queries and memory: a block stands where its last token does."""
+        last = torch.arange(slots, device=queries.device) * self.factor - 1
+        return PositionInfo(queries, last.clamp(min=0)[None], positions.qk_transform)
 
     # -- decoding, one token after another -----------------------------------------------------------------------------
 
@@ -152,11 +158,14 @@ class MemoryCompressedAttention(nn.Module):
         time = state.time[..., None]
         state = self._write(state, x.flatten(0, 1)[:, None], (slot == 0) & (time == 0))
         seen = (slot * self.factor <= time).flatten(0, 1)[:, None]
+        places = None
+        if positions is not None:
+            places = self._places(positions, positions.queries.expand(b, n).reshape(b * n, 1), state.slots)
         out: Tensor = self.attend.cross_attend(
             x.reshape(b * n, 1, width),
             (state.k.flatten(0, 1), state.v.flatten(0, 1)),
             DenseMask(seen),
-            None,
+            places,
             layer_state,
         )
         block = torch.where((tap == time % self.factor)[..., None], x[:, :, None], state.block)

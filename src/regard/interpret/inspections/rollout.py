@@ -47,8 +47,16 @@ class LayerPaths:
 
     @property
     def whole(self) -> bool:
-        """Whether attention is all that tokens are mixed by: not where a recurrent network reads."""
-        return all(held.kind != "align" and held.geometry is None for held in self.store.values())
+        """Whether attention between the tokens is all that mixes them: not where a recurrent network reads, nor where
+        tokens meet in a memory, in spans or in a relay node."""
+        return all(
+            held.kind != "align" and held.geometry is None and self._fits(name) for name, held in self.store.items()
+        )
+
+    def _fits(self, name: str) -> bool:
+        """Whether a map has a row and a column for each token of its streams."""
+        held, (writes, reads) = self.store[name], self.streams[name]
+        return (held.rows, held.columns) == (self.lengths[writes], self.lengths[reads])
 
     @property
     def weights(self) -> int:

@@ -30,7 +30,7 @@ from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import parse_request
-from regard.serve.http.uploads import media_type, read_files, read_json
+from regard.serve.http.uploads import media_type, read_file, read_json
 
 FILE_KINDS: dict[str, type[Input]] = {"image": Image, "audio": Audio}  # inputs that come as an upload
 MAX_NUMBER = 4096  # the largest that an option of a task may be
@@ -211,9 +211,7 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
     if media_type(request) != "multipart/form-data":
         values = await read_json(request)
     else:
-        (content, *more), fields = await read_files(request, ())
-        if more:
-            raise ApiError(422, "upload one file at a time", "file")
+        content, fields = await read_file(request)
         values = {name: _json(value, name) if name != "model" else value for name, value in fields.items()}
     wanted: InspectionRequest = parse_request(InspectionRequest, values)
     one = await asyncio.to_thread(describe_explorable, jobs, wanted.model)

@@ -25,7 +25,7 @@ from regard.serve.explorer.cache import InspectionCache
 from regard.serve.http.errors import ApiError
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import BaseRequest, parse_request
-from regard.serve.http.uploads import media_type, read_files, read_json
+from regard.serve.http.uploads import media_type, read_file, read_json
 
 MAX_AUDIO_SECONDS = 20.0  # of a recording that is followed
 
@@ -128,9 +128,7 @@ async def _parse_request(request: Request) -> tuple[SearchTraceRequest, bytes | 
     """Return the request, and the uploaded recording, if any."""
     if media_type(request) != "multipart/form-data":
         return parse_request(SearchTraceRequest, await read_json(request)), None
-    (content, *more), fields = await read_files(request, ())
-    if more:
-        raise ApiError(422, "Upload one recording at a time.", "file")
+    content, fields = await read_file(request)
     values: dict[str, Any] = dict(fields)
     if "search" in values:
         try:

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON, and files as the body itself or as parts of a form. Files are not decoded here."""
+"""Bodies of requests: JSON, and forms with files, which are not decoded here."""
 
 from __future__ import annotations
 
@@ -42,17 +42,12 @@ async def read_form(request: Request, max_files: int) -> tuple[dict[str, list[by
     return files, fields
 
 
-async def read_files(request: Request, kinds: tuple[str, ...]) -> tuple[list[bytes], dict[str, str]]:
-    """Return the files of a request, and the text fields of its form or its query."""
-    kind = media_type(request)
-    if kind == "multipart/form-data":
-        files, fields = await read_form(request, Settings.max_files)
-        found = [content for each in files.values() for content in each]
-    elif kind.startswith(kinds) or kind == "application/octet-stream":
-        found, fields = [await request.body()], dict(request.query_params)
-    else:
-        wanted = " or ".join(f"{k}..." for k in kinds)
-        raise ApiError(415, f"Expected {wanted}{', or ' if kinds else ''}a form (multipart/form-data) with a file.")
+async def read_file(request: Request) -> tuple[bytes, dict[str, str]]:
+    """Return the one file of a form, and its text fields."""
+    files, fields = await read_form(request, Settings.max_files)
+    found = [content for each in files.values() for content in each]
     if not found or not all(found):
         raise ApiError(422, "The request has no file, or an empty one.", "file")
-    return found, fields
+    if len(found) > 1:
+        raise ApiError(422, "Upload one file at a time.", "file")
+    return found[0], fields

@@ -99,7 +99,14 @@ class EncoderPredictor(Predictor):
         with torch.no_grad(), watch(self.model) as seen:
             self.model(torch.tensor([ids], device=device), which)
         pieces = self.text.pieces(ids)
-        return [trace.with_labels(pieces, pieces) for trace in seen.traces()]
+        sizes = ((trace, *trace.weights.shape[2:]) for trace in seen.traces())
+        return [trace.with_labels(_labels(pieces, n), _labels(pieces, m)) for trace, n, m in sizes]
+
+
+def _labels(pieces: list[str], size: int) -> list[str]:
+    """Return the tokens as labels of a map's axis; nodes that are no tokens (spans, a memory, a relay) are numbered."""
+    tokens = pieces if size >= len(pieces) else []
+    return [*tokens, *(f"({number})" for number in range(1, size - len(tokens) + 1))]
 
 
 Data = TypeVar("Data")

@@ -17,7 +17,7 @@ const PIXELS = 176; // of a matrix, about
  */
 export function galleryOf(found, matrices, pick = null) {
   const contents = element("nav", { class: "gallery-contents", "aria-label": "Families" }, ...found.families.map(({ name, mechanisms }) =>
-    element("p", {}, element("b", {}, name), " ", ...mechanisms.map((one) => element("a", { href: `#mechanism-${one.name}`, on: { click: (event) => reveal(event, one.name) } }, one.name)))));
+    element("p", {}, element("b", {}, name), ...mechanisms.map((one) => element("a", { href: `#mechanism-${one.name}`, on: { click: (event) => reveal(event, one.name) } }, one.name)))));
   const families = found.families.map(({ name, mechanisms }) => element("section", { class: "gallery-family", "aria-label": name },
     element("h2", { class: "lab-title" }, name), element("div", { class: "gallery-cards" }, ...mechanisms.map((one) => card(one, found.subjects, matrices, pick)))));
   return element("div", { class: "gallery" }, contents, ...families);
