@@ -145,8 +145,8 @@ def seq2seq_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[M
 def _comparison_tables(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         f"{SPLIT.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000; a table for each search. "
-        "The columns on the right are BLEU of the sources of so many words, with how many there are, if most systems have "
-        "it with that search. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
+        "The columns on the right are BLEU of the sources of so many words, with how many there are, if most systems "
+        "have it with that search. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
     found = [(run, score) for run in all_runs for score in _scores(run)]
     for how, pairs in by_search(found).items():

@@ -306,6 +306,16 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews_correlation": 0.6, "texts": 1821},
         {("loss", "text", 0.5), ("accuracy", "text", 0.8), ("macro_f1", "", 0.79), ("matthews_correlation", "", 0.6)},
     ),
+    "reinforced_classification": (
+        {"name": "labelled", "corpus": "sst2"},
+        {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews_correlation": 0.6, "texts": 1821},
+        {("loss", "text", 0.5), ("accuracy", "text", 0.8), ("macro_f1", "", 0.79), ("matthews_correlation", "", 0.6)},
+    ),
+    "symbol_prediction": (
+        {"name": "symbols"},
+        {"loss": 0.5, "accuracy": 0.8, "rows": 64},
+        {("loss", "blank", 0.5), ("accuracy", "blank", 0.8)},
+    ),
     "pair_classification": (
         {"name": "labelled", "corpus": "mrpc"},
         {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews_correlation": 0.6, "texts": 1821},
