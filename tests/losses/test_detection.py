@@ -49,7 +49,10 @@ def test_more_objects_than_queries_match_every_query():
 def test_costs_that_are_not_finite_are_avoided():
     cost = torch.tensor([[float("nan"), float("inf"), 1.0], [2.0, 3.0, float("-inf")], [1.0, 2.0, 5.0]])[None, None]
     matches = assign(cost, [3])
-    assert dict(zip(matches.query.tolist(), matches.target.tolist(), strict=True)) in ({0: 2, 1: 0, 2: 1}, {0: 2, 1: 1, 2: 0})
+    assert dict(zip(matches.query.tolist(), matches.target.tolist(), strict=True)) in (
+        {0: 2, 1: 0, 2: 1},
+        {0: 2, 1: 1, 2: 0},
+    )
 
 
 def test_shapes_that_do_not_fit_are_refused():
@@ -71,7 +74,8 @@ def test_all_layers_equal_transformers_in_value_and_gradient():
         matcher = theirs.HungarianMatcher(*MatchingWeights())
         criterion = theirs.ImageLoss(matcher, CLASSES, 0.1, ["labels", "boxes"]).double()
         rows = [
-            {"class_labels": targets.classes[i, :n], "boxes": targets.boxes[i, :n]} for i, n in enumerate(targets.counts)
+            {"class_labels": targets.classes[i, :n], "boxes": targets.boxes[i, :n]}
+            for i, n in enumerate(targets.counts)
         ]
         layers = [{"logits": x, "pred_boxes": b} for x, b in zip(logits, boxes, strict=True)]
         found = [criterion(layer, rows) for layer in layers]
@@ -88,7 +92,9 @@ def test_padding_has_no_influence():
     cost = matching_cost(logits, boxes, targets)
     other = targets._replace(classes=targets.classes.clone(), boxes=targets.boxes.clone())
     other.classes[0, 3:], other.boxes[0, 3:], other.boxes[1] = CLASSES - 1, 0.9, 0.7
-    assert torch.equal(assign(cost, targets.counts).query, assign(matching_cost(logits, boxes, other), other.counts).query)
+    assert torch.equal(
+        assign(cost, targets.counts).query, assign(matching_cost(logits, boxes, other), other.counts).query
+    )
     matches = assign(cost, targets.counts)
     for key, value in detection_losses(logits, boxes, targets, matches).items():
         assert torch.equal(value, detection_losses(logits, boxes, other, matches)[key])
@@ -133,7 +139,8 @@ def test_focal_and_dice_equal_loops():
     for row, (logits, targets) in enumerate(zip(x.tolist(), t.tolist(), strict=True)):
         p = [1 / (1 + torch.tensor(-v, dtype=torch.float64).exp()) for v in logits]
         focal = [
-            -0.25 * (1 - q) ** 2 * q.log() if y else -0.75 * q**2 * (1 - q).log() for q, y in zip(p, targets, strict=True)
+            -0.25 * (1 - q) ** 2 * q.log() if y else -0.75 * q**2 * (1 - q).log()
+            for q, y in zip(p, targets, strict=True)
         ]
         torch.testing.assert_close(sigmoid_focal_loss(x, t)[row], torch.stack(focal))
         shared = sum(q * y for q, y in zip(p, targets, strict=True))
