@@ -6,8 +6,8 @@
     focal      Σ mean over pixels of the focal loss / objects
     dice       Σ dice loss / objects
 
-All decoder layers go through one call: predictions have a layer dimension in front, each layer is matched by itself, and
-each loss is a vector over the layers. Its last element is the model's loss and the others are the auxiliary losses.
+All decoder layers go through one call: predictions have a layer dimension in front, each layer is matched by itself,
+and each loss is a vector over the layers. Its last element is the model's loss, the others are the auxiliary losses.
 
 Carion, Massa, Synnaeve, Usunier, Kirillov, Zagoruyko: End-to-End Object Detection with Transformers. ECCV 2020.
 arXiv:2005.12872
@@ -69,7 +69,7 @@ def mask_losses(
     matches: Matches,
     num_boxes: float | None = None,
 ) -> dict[str, Float[Tensor, "L"]]:
-    """Return the losses "focal" and "dice" of every layer; the predicted masks (logits) grow to the size of the true ones."""
+    """Return the losses "focal" and "dice" of every layer; predicted logits are resized to the true masks."""
     layer, image, query, target = matches
     exact = torch.promote_types(masks.dtype, torch.float32)
     true = true_masks[image, target].flatten(1).to(exact)

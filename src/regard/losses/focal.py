@@ -2,7 +2,7 @@
 
     FL = -α_t (1 - p_t)^γ log p_t        p_t = p, α_t = α where the target is 1; 1 - p, 1 - α where it is 0
 
-With γ = 0 and α = ½ it is half the binary cross-entropy. log p_t is taken from the logits, so it is finite for any of them.
+With γ = 0 and α = ½ it is half the binary cross-entropy. log p_t is taken from the logits, so it is always finite.
 
 Lin, Goyal, Girshick, He, Dollár: Focal Loss for Dense Object Detection. ICCV 2017. arXiv:1708.02002
 """

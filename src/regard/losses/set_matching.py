@@ -24,7 +24,7 @@ from regard.modalities.box_geometry import centres_to_corners, generalized_iou
 
 
 class Targets(NamedTuple):
-    """The objects of a batch, padded to the same number: classes, boxes as centres and sizes from 0 to 1, and how many."""
+    """The objects of a batch, padded to one number: classes, boxes as centres and sizes from 0 to 1, and how many."""
 
     classes: Int[Tensor, "B M"]
     boxes: Float[Tensor, "B M 4"]

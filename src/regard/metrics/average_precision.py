@@ -5,10 +5,10 @@
     AR = recall when at most 1, 10 or 100 detections of a class are taken from each image
 
 Both are means over the classes that occur and over ten thresholds of IoU, 0.5 to 0.95. In each image a detection, best
-score first, takes the free object of its class that it overlaps most. Crowd regions and objects outside the area range
-are ignored: a detection that can only take one of those counts neither as right nor as wrong, and so does an unmatched
-detection outside the range. Any number of detections may take the same crowd, and their overlap with it is measured as a
-share of their own area. Equal scores rank in the order given.
+score first, takes the free object of its class that it overlaps most. Crowd regions and objects outside the area
+range are ignored: a detection that can only take one of those counts neither as right nor as wrong, nor does an
+unmatched detection outside the range. Any number of detections may take the same crowd, and their overlap with it is
+measured as a share of their own area. Equal scores rank in the order given.
 
 Detections of different images and classes never compete, so the greedy matching runs over all of them together: step by
 rank, and for each rank down the list of overlapping objects. The number of steps does not grow with that of images.
@@ -159,7 +159,7 @@ def _match(
     crowd: np.ndarray,
     ignored: np.ndarray,
 ) -> np.ndarray:
-    """Return what every detection takes at every threshold (T N), greedily by rank; ignored objects are its last choice."""
+    """Return what every detection takes at every threshold (T N), by rank; ignored objects are its last choice."""
     order = np.lexsort((-thing, -overlap, ignored[thing], detection))  # equal overlaps: COCO takes the later object
     detection, thing, overlap = detection[order], thing[order], overlap[order]
     place = np.arange(len(order)) - np.searchsorted(detection, detection)  # in the detection's list

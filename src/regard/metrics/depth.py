@@ -38,7 +38,9 @@ class DepthErrors:
         """Add a batch of images; one without a known pixel is left out."""
         if depth.shape != true.shape or depth.ndim != 3:
             shapes = f"{tuple(depth.shape)} and {tuple(true.shape)}"
-            raise BadInput(f"Predicted and true depth have shapes {shapes}; expected the same, (images, rows, columns).")
+            raise BadInput(
+                f"Predicted and true depth have shapes {shapes}; expected the same, (images, rows, columns)."
+            )
         known = true.isfinite() & (true > 0)
         known = (known if mask is None else known & mask).flatten(1)
         found, true = depth.flatten(1).double().where(known, 1), true.flatten(1).double().where(known, 1)

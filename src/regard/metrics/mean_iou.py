@@ -44,7 +44,9 @@ class MeanIoU:
         for name, values in (("Predicted", predictions), ("True", targets)):
             if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < self.num_classes:
                 bounds = f"0 to {self.num_classes - 1}, got {int(values.min())} to {int(values.max())}"
-                raise BadInput(f"{name} classes must be {bounds}; pixels to ignore are {self.ignore_index} in the truth.")
+                raise BadInput(
+                    f"{name} classes must be {bounds}; pixels to ignore are {self.ignore_index} in the truth."
+                )
         pairs = torch.bincount(targets * self.num_classes + predictions, minlength=self.num_classes**2)
         self.confusion = self.confusion.to(pairs.device) + pairs.view_as(self.confusion)
 

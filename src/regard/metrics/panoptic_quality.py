@@ -8,8 +8,8 @@ A predicted and a true segment of one class match where their IoU is above 0.5; 
 pair of each does. Each number is the mean over the classes that occur. Things (countable) have a segment per object;
 all pixels of a stuff class in an image are one segment.
 
-Void pixels (0 in the truth) do not count in the IoU. An unmatched prediction is dropped, not wrong, where more than half
-of it is void or crowd of its class; a crowd is never missed. This is the rule of COCO's panoptic task.
+Void pixels (0 in the truth) do not count in the IoU. An unmatched prediction is dropped, not wrong, where more than
+half of it is void or crowd of its class; a crowd is never missed. This is the rule of COCO's panoptic task.
 
 Kirillov, He, Girshick, Rother, Dollár: Panoptic Segmentation. CVPR 2019. arXiv:1801.00868
 """
@@ -75,7 +75,7 @@ class PanopticQuality:
         for kind in np.union1d(kinds, true_kinds).tolist():
             hit = match & (true_kinds == kind)[:, None]
             sums = iou[hit].sum(), hit.sum(), (wrong & (kinds == kind)).sum(), (missed & (true_kinds == kind)).sum()
-            self._sums[kind] = self._sums.get(kind, 0) + np.array(sums, float)
+            self._sums[kind] = self._sums.get(kind, np.zeros(4)) + np.array(sums)
 
     def _index(
         self, segments: np.ndarray, classes: Mapping[int, int], crowd: frozenset[int]
@@ -84,12 +84,13 @@ class PanopticQuality:
         ids = np.array([0, *sorted(classes)])
         flat = np.asarray(segments).reshape(-1)
         place = np.searchsorted(ids, flat).clip(max=len(ids) - 1)
-        if 0 in classes or (ids[place] != flat).any():
-            stray = 0 if 0 in classes else int(flat[ids[place] != flat][0])
-            raise BadInput(f"Segment {stray} has no class, or is 0 and has one; every segment but 0 needs a class.")
-        if len(empty := ids[np.bincount(place, minlength=len(ids)) == 0]) and (empty := empty[empty != 0]).size:
+        if min(classes, default=1) < 1:
+            raise BadInput(f"Segment {min(classes)} cannot have a class: 0 is void; number segments from 1.")
+        if len(stray := flat[ids[place] != flat]):
+            raise BadInput(f"Segment {stray[0]} has no class; every segment but 0, void, needs one.")
+        if len(empty := ids[1:][np.bincount(place, minlength=len(ids))[1:] == 0]):
             raise BadInput(f"Segment {empty[0]} has a class but no pixels; leave it out.")
-        keys = [(classes[i], 0, i in crowd) if classes[i] in self.stuff else (classes[i], i, i in crowd) for i in ids[1:]]
+        keys = [(classes[i], 0 if classes[i] in self.stuff else i, i in crowd) for i in ids[1:].tolist()]
         merged = {key: number for number, key in enumerate(dict.fromkeys(keys), 1)}
         numbers = np.array([0, *(merged[key] for key in keys)])
         kinds, is_crowd = [-1, *(key[0] for key in merged)], [False, *(key[2] for key in merged)]
