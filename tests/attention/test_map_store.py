@@ -134,6 +134,13 @@ def test_only_a_bounded_amount_is_kept(batch):
     model = transformer()
     with pytest.raises(BadInput, match="shorter input"), watch_lazy(model, max_bytes=1000):
         model(*batch)
+    with torch.no_grad(), watch_lazy(model) as store:
+        model(*batch)
+    with torch.no_grad(), watch_lazy(model, max_bytes=store.bytes) as same:  # exactly at the limit
+        model(*batch)
+    assert same.bytes == store.bytes
+    with torch.no_grad(), pytest.raises(BadInput, match="shorter input"), watch_lazy(model, max_bytes=store.bytes - 1):
+        model(*batch)
 
 
 def test_what_is_not_there_is_refused(batch):

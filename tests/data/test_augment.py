@@ -282,6 +282,11 @@ def test_jitter_changes_brightness_by_its_fraction_and_no_more():
     assert dark.max() > 200
 
 
+def test_grey_images_have_no_hue_to_jitter():
+    grey = pictures()[:, :1]
+    assert torch.equal(ColorJitter(hue=0.3)(grey, dice()), ColorJitter(hue=0.0)(grey, dice()))
+
+
 def test_what_an_affine_map_uncovers_is_black_unless_told_otherwise():
     white = torch.full((20, 1, 12, 12), 255, dtype=torch.uint8)
     settings = {"degrees": 0.0, "shear": 0.0, "scale": 0.0, "translate": 0.5}

@@ -36,6 +36,7 @@ def test_values_are_shown_with_their_unit_and_without_meaningless_digits():
 def test_a_direction_says_which_value_is_best():
     assert BLEU.best([1.0, 3.0, 2.0]) == WER.best([3.0, 1.0, 2.0]) == 1
     assert BLEU.is_better(2.0, 1.0)
+    assert ACCURACY.is_better(2.0, 1.0)
     assert WER.is_better(1.0, 2.0)
     assert Metric("count", "count", higher_is_better=None).best([1.0]) is None
 

@@ -13,6 +13,7 @@ def test_equal_text_scores_100_and_says_how():
     assert "tok:13a" in found.signature
     assert "case:mixed" in found.signature
     assert bleu.chrf(REFERENCES, REFERENCES).value == pytest.approx(100)
+    assert str(found) == f"100.00 ({found.signature})"
 
 
 def test_case_counts_unless_asked_not_to():

@@ -348,3 +348,14 @@ def test_the_learned_baseline_follows_the_gradient_of_its_squared_error_per_toke
         torch.testing.assert_close(baseline.module.weight.grad, (wrong[..., None] * states[:, 0]).sum((0, 1))[None])
         torch.testing.assert_close(baseline.module.bias.grad, wrong.sum()[None])
     assert states.grad is None
+
+
+def test_the_decay_of_a_moving_average_is_at_least_0_and_below_1():
+    latest = MovingAverageBaseline(decay=0.0)  # remembers the latest update alone
+    for total in (20.0, 6.0):
+        latest.observe(torch.tensor(total), torch.tensor(3))
+        latest.update()
+    assert latest.mean_reward() == 2
+    for decay in (-0.1, 1.0):
+        with pytest.raises(RegardError, match="at least 0 and below 1"):
+            MovingAverageBaseline(decay)

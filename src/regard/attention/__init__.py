@@ -6,6 +6,7 @@
 | protocol | Aligner, Mechanism, Mixer, Traits |
 | multihead, projections, joins | project, attend, join |
 | mechanisms, mixers, aligners | the tables, one file for each part |
+| sparse_pattern | attention to the keys of a pattern of places |
 | kv_cache | the state of decoding |
 | window_attention | attention within windows of a grid |
 | capture | `watch`: attention maps of a running model |

@@ -114,7 +114,8 @@ def test_existing_tokenizer_is_used(tmp_path, small):
     pack_text([tmp_path / "a.txt"], tmp_path / "out", str(tmp_path / "tokenizer.json"), val=0)
     found = TokenShards(str(tmp_path / "out")).document("train", 0).tolist()
     assert found == [*tokenizer.encode(text).ids, tokenizer.token_to_id("<|endoftext|>")]
-    assert json.loads((tmp_path / "out" / "index.json").read_text())["created"]["tokens"] == "tokenizer.json"
+    created = json.loads((tmp_path / "out" / "index.json").read_text())["created"]
+    assert (created["tokens"], created["bytes"]) == ("tokenizer.json", {"train": len(text.encode())})
 
 
 def test_a_single_source_need_not_be_a_list(tmp_path):
