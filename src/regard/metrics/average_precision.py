@@ -127,7 +127,7 @@ class AveragePrecision:
             raise BadInput("there is nothing to score")
         scores, classes, areas, rank = (np.concatenate(each) for each in zip(*self._detections, strict=True))
         true_classes, true_areas, crowd = (np.concatenate(each) for each in zip(*self._objects, strict=True))
-        pairs = [np.concatenate(each) for each in zip(*self._pairs, strict=True)]
+        detection, thing, overlap = (np.concatenate(each) for each in zip(*self._pairs, strict=True))
         names = np.unique(true_classes)
         order = np.lexsort((-scores, classes))
         starts, ends = (np.searchsorted(classes[order], names, side) for side in ("left", "right"))
@@ -135,10 +135,10 @@ class AveragePrecision:
         recall = np.full((len(AREAS), len(names), len(THRESHOLDS), len(MAX_DETECTIONS)), np.nan)
         for a, (low, high) in enumerate(AREAS.values()):
             ignored = crowd | (true_areas < low) | (true_areas > high)
-            matched = _match(*pairs, rank, crowd, ignored)
+            matched = _match(detection, thing, overlap, rank, crowd, ignored)
             inside = (areas >= low) & (areas <= high)
             for k, name in enumerate(names):
-                count = np.count_nonzero(~ignored & (true_classes == name))
+                count = int(np.count_nonzero(~ignored & (true_classes == name)))
                 if count:
                     rows = order[starts[k] : ends[k]]
                     right, wrong = matched[:, rows] == REGULAR, (matched[:, rows] == UNMATCHED) & inside[rows]
