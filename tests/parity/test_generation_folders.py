@@ -231,6 +231,18 @@ def test_commands_use_the_settings_of_the_folder(folder, capsys):
         assert [one["text"] for one in answer.get("candidates", [answer])] == [one.text for one in expected]
 
 
+def test_the_service_and_inspections_use_the_settings_of_the_folder(folder):
+    from regard.serve.http.requests import RunRequest, make_options
+
+    made, _ = folder("marian", num_beams=3, length_penalty=0.2, no_repeat_ngram_size=1, max_length=12)
+    predictor = regard.load(made)
+    assert make_options(RunRequest("", ["x"], {}, {}), predictor) == predictor.fill_options({})
+    assert make_options(RunRequest("", ["x"], {"beam_size": 5}, {}), predictor).beam_size == 5
+    line, plain = LINES[0], {"beam_size": 4, "length_penalty": 1.0, "no_repeat_ngram_size": 0}
+    assert regard.inspect(predictor, {"text": line}).output["text"] == predictor(line)
+    assert predictor(line) != predictor(line, **plain)
+
+
 NAMED = [
     ("t5", {"repetition_penalty": 1.2, "num_beams": 2}, "repetition_penalty=1.2"),
     ("gpt2", {"repetition_penalty": 1.2, "num_beams": 2}, "repetition_penalty=1.2"),
