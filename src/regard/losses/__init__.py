@@ -1,4 +1,4 @@
-"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines."""
+"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines, set matching, boxes, focal, dice."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
     "ctc": ("ctc_loss", "forced_align"),
+    "detection": ("detection_losses", "mask_losses"),
+    "dice": ("dice_loss",),
+    "focal": ("sigmoid_focal_loss",),
     "fused_linear_cross_entropy": ("fused_linear_loss_and_correct",),
     "reinforce_baselines": (
         "BASELINES", "Baseline", "LearnedBaseline", "LeaveOneOutBaseline", "MovingAverageBaseline"
     ),
+    "set_matching": ("MatchingWeights", "Matches", "Targets", "assign", "matching_cost", "pad_targets"),
 }  # fmt: skip
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)
