@@ -186,7 +186,7 @@ def test_a_model_learns_one_image():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert float(loss) < 0.3
+    assert loss.item() < 0.3
     (found,) = greedy_search(model.eval(), model.begin(1), max_length=model.length)
     assert torch.equal(model.images(torch.tensor([found.tokens])), pictures)
 
