@@ -22,7 +22,7 @@ from results_tasks import split_tables
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 FIGURE = ASSETS / "data-fractions.png"
-TASKS = ("image_classification", "distillation")
+TASKS = ("image_classification", "distillation", "image_generation", "super_resolution")
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
 TRAIN_IMAGES = 45_000  # images of CIFAR-10 that are for training
 PERCENTAGES = (5, 20, 50, 100)  # per cent of them, and of every class

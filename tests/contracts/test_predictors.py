@@ -23,6 +23,7 @@ from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -96,6 +97,10 @@ def gpt():
     return TextGenerator(perturb(build("gpt", vocab=text.size, layers=1, length=64, eos=text.eos, **SMALL)), text)
 
 
+def image_transformer(**settings):
+    return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
+
+
 MAKE = {
     "translation": lambda: Translator(transformer(tokenizer("bytes").size), tokenizer("bytes")),
     "language_modeling": gpt,
@@ -123,6 +128,8 @@ MAKE = {
         perturb(build("bert", vocab=19, layers=1, length=32, head="tags(19)", **SMALL)), 24
     ),
     "image_classification": lambda: regard.load("fashion"),
+    "image_generation": lambda: ImageGenerator(image_transformer()),
+    "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
 }
 
 
@@ -147,6 +154,8 @@ ITEMS = {
     "arithmetic": [("1011+110",), ("1+1",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
+    "image_generation": [(3,), (0,), (3.0,)],
+    "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},

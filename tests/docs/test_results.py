@@ -377,6 +377,14 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         )
         for task in ("image_classification", "distillation")
     },
+    **{
+        task: (
+            {"name": "image_classification", "path": "mnist"},
+            {"loss": 0.5, "bits_per_dim": 0.7213, "images": 100},
+            {("loss", "dimension", 0.5), ("bits_per_dim", "", 0.7213)},
+        )
+        for task in ("image_generation", "super_resolution")
+    },
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "arithmetic": ({"name": "arithmetic", "digits": 8},
@@ -415,7 +423,8 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert "private" not in json.dumps(record)
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"### {record['corpus']}, test" in page
-    section = "## Images" if task in ("image_classification", "distillation") else "## Language"
+    images = ("image_classification", "distillation", "image_generation", "super_resolution")
+    section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
     assert "### one\n" in page[page.index("## Runs") :]
 

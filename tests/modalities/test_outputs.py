@@ -13,6 +13,7 @@ from regard.modalities import (
     Depth,
     Embedding,
     Episode,
+    GeneratedImage,
     MaskFills,
     Masks,
     Neighbors,
@@ -70,6 +71,10 @@ PAIRS = {
         Masks((Mask(square(3, 0), "cat", 0.5),), 8, 6),
     ),
     "depth": (Depth(np.array([[1.0, 2.0], [4.0, np.nan]])), Depth(np.full((3, 3), 2.0))),
+    "generated_image": (
+        GeneratedImage(np.arange(24, dtype=np.uint8).reshape(2, 4, 3)),
+        GeneratedImage(np.zeros((2, 4), np.uint8)),
+    ),
     "episode": (episode(3.0), episode(-1.0)),
 }
 every = pytest.mark.parametrize("kind", PAIRS)
@@ -121,6 +126,7 @@ PRINTED = {
     "boxes": "dog\t0.9000\t2,2,6,6\ncat\t0.3000\t0,0,4,4",
     "masks": "dog\t0.8000\t18.8 % of the image\ncat\t0.5000\t18.8 % of the image",
     "depth": "depth 1 to 4 (relative), median 2",
+    "generated_image": "RGB image of 4 x 2 pixels, mean 11.5 of 255",
     "episode": "2 steps, return 4.00 (target 5.00)",
 }
 
@@ -252,3 +258,16 @@ def test_text_carries_its_candidates():
 
 def test_token_embeddings_are_an_output():
     check_schema(getattr(TokenEmbeddings, "output_schema", TokenEmbeddings.json_schema)())
+
+
+def test_generated_images_are_lossless_and_other_arrays_are_refused():
+    for shape in ((5, 3), (5, 3, 3)):
+        pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        again = GeneratedImage.from_json(json.loads(json.dumps(GeneratedImage(pixels).to_json())))
+        assert np.array_equal(again.pixels, pixels)
+        assert np.array_equal(np.asarray(again.to_pil()), pixels)
+    black, white = (GeneratedImage(np.full((2, 2), value, np.uint8)) for value in (0, 255))
+    assert black.difference(white) == 1
+    for pixels in (np.zeros((2, 2)), np.zeros((2, 2, 4), np.uint8), np.zeros((0, 2), np.uint8), np.zeros(3, np.uint8)):
+        with pytest.raises(BadInput, match="uint8 of shape Y X or Y X 3"):
+            GeneratedImage(pixels)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from regard.core.errors import Unsupported
-from regard.modalities import Boxes, Classes, Depth, Masks, Text
+from regard.modalities import Boxes, Classes, Depth, GeneratedImage, Masks, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
 from regard.see.outputs import COLORS, can_draw, draw_output, label_colors
@@ -109,3 +109,12 @@ def test_what_has_no_drawing_says_so(photo):
     assert not can_draw(Text("two dogs"))
     with pytest.raises(Unsupported, match="no drawing of Text"):
         draw_output(photo, Text("two dogs"))
+
+
+def test_an_enlarged_picture_covers_the_small_one(photo, tmp_path):
+    pixels = np.zeros((HEIGHT * 2, WIDTH * 2, 3), np.uint8)
+    pixels[:, WIDTH:] = (250, 10, 60)
+    draw_output(photo, GeneratedImage(pixels), path=tmp_path / "large.png")
+    found = drawn(tmp_path / "large.png")
+    assert is_close(at(found, 10, 20), (0, 0, 0))
+    assert is_close(at(found, 50, 20), (250, 10, 60))

@@ -42,7 +42,10 @@ def run(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Draw outputs over their pictures: a file (.png, .svg), or a folder."),
+        typer.Option(
+            metavar="PATH",
+            help="Draw outputs over their pictures: a file (.png, .svg), or a folder. A generated image is the file.",
+        ),
     ] = None,
     as_json: Json = False,
     device: Device = "auto",
@@ -178,12 +181,18 @@ def _read_row(predictor: Predictor, line: str) -> Any:
 
 
 def _draw(item: Any, output: Any, name: str, out: Path) -> Path:
+    from regard.core.files import atomic_write
+    from regard.modalities.generated_image import GeneratedImage
     from regard.see.outputs import draw_output
 
+    path = out if out.suffix.lower() in (".png", ".svg") else out / f"{Path(name).stem}.png"
+    if isinstance(output, GeneratedImage) and path.suffix.lower() == ".png":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(output.to_png(), path)
+        return path
     photo = item if not isinstance(item, dict) else next((x for x in item.values() if hasattr(x, "convert")), None)
     if photo is None or not hasattr(photo, "convert"):
         raise BadInput("--out draws over pictures; this model takes none.")
-    path = out if out.suffix.lower() in (".png", ".svg") else out / f"{Path(name).stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_output(photo, output, Path(name).name, path)
     return path

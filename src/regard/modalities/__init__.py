@@ -2,7 +2,7 @@
 
     inputs     Text  Image  Audio  Number
     outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
-               Strokes  Transcript  Episode
+               Strokes  Transcript  Episode  GeneratedImage
 
 An input reads itself from a shell argument, a file, an upload, JSON or a Python object. An output prints itself, writes
 itself as JSON with a schema, and compares itself with another of its kind. `see` draws outputs over inputs.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.modalities.depth import Depth
     from regard.modalities.embedding import Embedding
     from regard.modalities.episode import Episode
+    from regard.modalities.generated_image import GeneratedImage
     from regard.modalities.image import Image, Preprocess
     from regard.modalities.mask_fills import MaskFills
     from regard.modalities.masks import Masks
@@ -43,6 +44,7 @@ __all__ = [
     "Depth",
     "Embedding",
     "Episode",
+    "GeneratedImage",
     "Image",
     "Input",
     "Limits",
@@ -71,6 +73,7 @@ _MODULES = {
     "depth": ("Depth",),
     "embedding": ("Embedding",),
     "episode": ("Episode",),
+    "generated_image": ("GeneratedImage",),
     "mask_fills": ("MaskFills",),
     "masks": ("Masks",),
     "neighbors": ("Neighbors",),

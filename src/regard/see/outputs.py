@@ -1,4 +1,4 @@
-"""Typed outputs over the picture they belong to: boxes, masks, depth, classes.
+"""Typed outputs over the picture they belong to: boxes, masks, depth, classes; an enlarged picture covers it.
 
     draw_output(photo, boxes, path="boxes.png")
 
@@ -18,6 +18,7 @@ from regard.core.errors import Unsupported
 from regard.modalities.boxes import Boxes
 from regard.modalities.classes import Classes
 from regard.modalities.depth import Depth
+from regard.modalities.generated_image import GeneratedImage
 from regard.modalities.masks import Masks
 from regard.see.save import save
 
@@ -110,6 +111,11 @@ def _draw_depth(axes: Axes, depth: Depth) -> None:
         label.set_path_effects(outline)
 
 
+def _draw_generated(axes: Axes, image: GeneratedImage) -> None:
+    right, bottom = axes.get_xlim()[1], axes.get_ylim()[0]
+    axes.imshow(image.to_pil().convert("RGB"), interpolation="nearest", extent=(0, right, bottom, 0))
+
+
 def _draw_classes(axes: Axes, classes: Classes) -> None:
     best = list(classes.probabilities.items())[:_BARS]
     lines = "\n".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
@@ -126,4 +132,5 @@ _DRAWINGS: dict[type, Any] = {
     Masks: _draw_masks,
     Depth: _draw_depth,
     Classes: _draw_classes,
+    GeneratedImage: _draw_generated,
 }

@@ -34,6 +34,8 @@ TASKS: Registry = {
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPrediction"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassification"),
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
+    "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -58,6 +60,8 @@ PREDICTORS: Registry = {
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
+    "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
+    "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
 }
 
 

@@ -1,0 +1,250 @@
+"""Image generation: images drawn intensity by intensity, from nothing or from a small image (super-resolution).
+
+    objective    -log p(image): cross-entropy of every intensity given those before it, summed
+    metric       bits per dimension, -log2 p(image) / (Y X C); loss, the same in nats
+    decoding     sampling with a temperature; 0 takes the likeliest intensity
+    predict      `ImageGenerator`: seeds in, images out; `SuperResolution`: small images in, large ones out
+
+With `factor` the model is given the image reduced by that factor, the means of squares of pixels. With fewer `levels`
+than 256 intensities are rounded down to levels, and bits per dimension are those of the levels.
+
+Parmar et al.: Image Transformer. ICML 2018. arXiv:1802.05751 (super-resolution with temperatures of 0.8 to 1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import UInt8
+from torch import nn
+
+from regard.core.config import field
+from regard.core.decodable import Decodable
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor, pair
+from regard.core.validation import validate
+from regard.metrics.base import Metric, loss_metric
+from regard.modalities.generated_image import GeneratedImage
+from regard.modalities.image import Image
+from regard.modalities.number import Number
+from regard.tasks.base import SplitTask, call_with_state
+from regard.tasks.predictor import Predictor
+
+if TYPE_CHECKING:  # a predictor starts without the modules of training
+    from regard.data.images.image_dataset import ImageDataset
+    from regard.data.images.image_shards import ImageBatch, ImageShards
+
+EVAL_IMAGES = 16  # of which the logits are in memory at a time: 3 million numbers for each of 32 x 32 x 3
+SAMPLED_IMAGES = 64  # drawn at a time
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the task."""
+
+    levels: int = field(256, low=2, high=256)  # intensities of a channel
+    factor: int | None = field(None, low=2)  # of super-resolution, per side; None: images from nothing
+
+    def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageGeneration:
+        """Return the task on these data: an ImageDataset or ImageShards."""
+        return ImageGeneration(self, data, seed)
+
+
+class ImageGeneration(SplitTask[Any]):
+    """Train and evaluate a model of images."""
+
+    metrics = (
+        Metric("bits_per_dim", "bits per dimension", higher_is_better=False, digits=4),
+        loss_metric("nats per dimension"),
+    )
+    split_size = "images"
+    unit = "dimensions"
+    name = "image_generation"
+    ragged = False  # all batches have one shape
+
+    def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
+        super().__init__(data, seed)
+        validate(config)
+        self.config, sides = config, pair(data.pixels)
+        if config.factor is not None and (sides[0] % config.factor or sides[1] % config.factor):
+            raise BadInput(
+                f"task.factor={config.factor} does not divide the {sides[0]} x {sides[1]} pixels of an image"
+            )
+        self.dimensions = len(data.mean) * sides[0] * sides[1]  # of an image
+
+    def fit(self, config: Any) -> Any:
+        sides, factor = pair(self.data.pixels), self.config.factor
+        small = None if factor is None else (sides[0] // factor, sides[1] // factor)
+        return replace(
+            config,
+            image_size=sides,
+            channels=len(self.data.mean),
+            levels=self.config.levels,
+            condition_size=small,
+        )
+
+    def count(self, batch: ImageBatch) -> int:
+        return len(batch[0]) * self.dimensions
+
+    def loss(
+        self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """Return the negative log-likelihood summed over the images of the batch, in nats."""
+        inputs = self.inputs(batch.pixels)
+        logits, pass_state = call_with_state(model, *inputs)
+        total = intensity_loss(logits, inputs[0])
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
+
+    def inputs(self, pixels: UInt8[Tensor, "B C Y X"]) -> tuple[Int[Tensor, "B C Y X"], ...]:
+        """Return what the model is given: images, and for super-resolution small ones."""
+        images = to_levels(pixels, self.config.levels)
+        if self.config.factor is None:
+            return (images,)
+        return images, to_levels(reduce_images(pixels, self.config.factor), self.config.levels)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "image_generation" if self.config.factor is None else "super_resolution"}
+
+    def card(self) -> str:
+        train, (y, x) = self.dataset("train"), pair(self.data.pixels)
+        reduced = f", each from {y // self.config.factor} x {x // self.config.factor}" if self.config.factor else ""
+        return f"{self.data.path}, {len(train):,} images of {y} x {x}{reduced}, {self.config.levels} levels"
+
+    def measure(self, model: nn.Module, batch: ImageBatch) -> dict[str, Tensor]:
+        nats = torch.zeros((), dtype=torch.float64, device=batch.pixels.device)
+        for pixels in batch.pixels.split(EVAL_IMAGES):
+            inputs = self.inputs(pixels)
+            nats = nats + intensity_loss(model(*inputs), inputs[0]) / self.dimensions
+        return {"loss": nats, "bits_per_dim": nats / math.log(2)}
+
+
+def intensity_loss(logits: Float[Tensor, "B C Y X V"], images: Int[Tensor, "B C Y X"]) -> Float[Tensor, ""]:
+    """Return the negative log-likelihood of images, summed, in nats."""
+    return F.cross_entropy(logits.flatten(0, -2).float(), images.flatten().long(), reduction="sum")
+
+
+def to_levels(pixels: UInt8[Tensor, "B C Y X"], levels: int) -> Int[Tensor, "B C Y X"]:
+    """Return bytes as levels from 0 to levels - 1, each of as many bytes as the others."""
+    return pixels.long() * levels // 256
+
+
+def from_levels(images: Int[Tensor, "B C Y X"], levels: int) -> UInt8[Tensor, "B C Y X"]:
+    """Return levels as bytes, the lowest black and the highest white."""
+    return (images * 255 / (levels - 1)).round().to(torch.uint8)
+
+
+def reduce_images(pixels: UInt8[Tensor, "B C Y X"], factor: int) -> UInt8[Tensor, "B C y x"]:
+    """Return images reduced by a factor per side: means of squares of pixels, rounded."""
+    return F.avg_pool2d(pixels.double(), factor).round().to(torch.uint8)
+
+
+# -- the predictors ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Options of sampling."""
+
+    temperature: float = field(1.0, low=0, high=10, help="below 1: likelier intensities; 0: the likeliest")
+
+
+@dataclass(frozen=True)
+class SuperResolutionOptions(SamplingOptions):
+    """Options of enlarging."""
+
+    seed: int = field(0, low=0, help="the same seed draws the same image")
+
+
+class ImageGenerator(Predictor):
+    """Seeds in, images out: the same seed draws the same image.
+
+    draw = regard.load("runs/mnist")
+    draw(7)                              GeneratedImage
+    draw(range(16), temperature=0.9)     a list of sixteen
+    """
+
+    inputs = {"seed": Number}  # noqa: RUF012
+    outputs = GeneratedImage
+    options = SamplingOptions
+
+    def __init__(self, model: nn.Module) -> None:
+        if getattr(model.config, "condition_size", None) is not None:
+            raise BadInput("This model enlarges small images; use SuperResolution.")
+        self.model = model.eval()
+
+    def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
+        return draw_images(self.model, [_seed(value) for value in batch], None, options.temperature)
+
+
+class SuperResolution(Predictor):
+    """Small images in, large ones out.
+
+    enlarge = regard.load("runs/superres")
+    enlarge("small.png", temperature=0.8)     GeneratedImage
+    enlarge.small_size                        rows and columns of what it takes
+    """
+
+    inputs = {"image": Image}  # noqa: RUF012
+    outputs = GeneratedImage
+    options = SuperResolutionOptions
+
+    def __init__(self, model: nn.Module) -> None:
+        if getattr(model.config, "condition_size", None) is None:
+            raise BadInput("This model takes no small image; use ImageGenerator.")
+        self.model = model.eval()
+        self.small_size = pair(model.config.condition_size)  # type: ignore[union-attr, arg-type]
+
+    def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
+        small = [self._levels(image, number) for number, image in enumerate(batch, 1)]
+        return draw_images(
+            self.model, [options.seed] * len(batch), torch.stack(small) if small else None, options.temperature
+        )
+
+    def _levels(self, image: Any, number: int) -> Int[Tensor, "C y x"]:
+        (rows, columns), config = self.small_size, cast(Any, self.model.config)
+        if image.size != (columns, rows):
+            got = f"{image.size[0]} x {image.size[1]}"
+            raise BadInput(f"image {number}: expected {columns} x {rows} pixels, got {got}; resize it first.")
+        pixels = torch.from_numpy(np.array(image.convert("L") if config.channels == 1 else image))
+        pixels = pixels[None] if config.channels == 1 else pixels.permute(2, 0, 1)
+        return to_levels(pixels[None], config.levels)[0]
+
+
+def draw_images(
+    model: nn.Module, seeds: Sequence[int], small: Int[Tensor, "B C y x"] | None, temperature: float
+) -> list[GeneratedImage]:
+    """Draw an image of each seed (and of each small image); the others of the batch do not change it."""
+    from regard.decoding.beam_search import greedy_search, sample
+
+    decodable, drawn = cast(Any, model), list[GeneratedImage]()
+    device, length, levels = next(model.parameters()).device, decodable.length, decodable.config.levels
+    for at in range(0, len(seeds), SAMPLED_IMAGES):
+        some = list(seeds[at : at + SAMPLED_IMAGES])
+        inputs = [decodable.begin(len(some), device)]
+        inputs += [] if small is None else [small[at : at + SAMPLED_IMAGES].to(device)]
+        if temperature:
+            found = [
+                best
+                for (best,) in sample(
+                    cast(Decodable, model), *inputs, max_length=length, temperature=temperature, seed=some
+                )
+            ]
+        else:
+            found = greedy_search(cast(Decodable, model), *inputs, max_length=length)
+        tokens = torch.tensor([each.tokens for each in found], device=device)
+        pixels = from_levels(decodable.images(tokens), levels).permute(0, 2, 3, 1).cpu().numpy()
+        drawn += [GeneratedImage(each[..., 0] if each.shape[2] == 1 else each) for each in pixels]
+    return drawn
+
+
+def _seed(value: float) -> int:
+    if value != int(value) or not 0 <= value < 2**53:
+        raise BadInput(f"A seed must be a whole number from 0 to 2^53 - 1, got {value:g}.")
+    return int(value)
