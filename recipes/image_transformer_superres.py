@@ -4,7 +4,7 @@ task       4x super-resolution per side; bits per dimension of the large image g
 data       MNIST: 54,000 training, 6,000 validation and 10,000 test images; small ones are means of 4 x 4 pixels
 licence    not stated with the data (recalled: CC BY-SA 3.0), so no model is shipped
 paper      Parmar et al., Image Transformer, 2018, arXiv:1802.05751 (smaller; the paper enlarges 8 x 8 faces to 32 x 32)
-machine    one GPU; 50,000 updates of 64 images, 8.6 million parameters
+machine    one GPU; 50,000 updates of 64 images, 11.7 million parameters
 expected   not known: neither the paper nor we have measured this model on MNIST
 measured   not yet
 command    regard train image_transformer_superres --out runs/superres

@@ -10,6 +10,7 @@ from PIL import Image
 import regard
 from regard.cli import main
 from regard.core.errors import BadInput
+from regard.data.batching import StreamPosition
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.image_shards import ImageBatch
 from regard.models.image_transformer import SIZES, Config
@@ -74,6 +75,8 @@ def test_the_loss_is_the_negative_log_likelihood(pictures):
     torch.testing.assert_close(total, -log_probs.sum())
     assert parts["loss"] == total
     assert one.count(batch) == 3 * 8 * 8 * 3
+    item = next(one.batches().start(StreamPosition()))
+    assert item.count == 4 * 8 * 8 * 3  # so is the loss of training per dimension
     each = sum(intensity_loss(model(images[i : i + 1], small[i : i + 1]), images[i : i + 1]) for i in range(3))
     torch.testing.assert_close(total, each)
 

@@ -38,6 +38,7 @@ from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:  # a predictor starts without the modules of training
+    from regard.data.batching import BatchStream
     from regard.data.images.image_dataset import ImageDataset
     from regard.data.images.image_shards import ImageBatch, ImageShards
 
@@ -92,6 +93,11 @@ class ImageGeneration(SplitTask[Any]):
 
     def count(self, batch: ImageBatch) -> int:
         return len(batch[0]) * self.dimensions
+
+    def batches(self) -> BatchStream[Any]:
+        stream = super().batches()
+        stream.count = self.count  # the data count images
+        return stream
 
     def loss(
         self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
