@@ -142,10 +142,20 @@ def test_a_spec_may_set_sizes_of_its_own():
 
 
 def test_numbers_of_a_strangers_spec_are_limited_also_in_an_inner_part():
-    for good in ("softmax", "learned(length=512)", "rotary(base=1e6)", "x(a=None, b='name', c=True, d=-512)", "f(3)"):
+    options = "x(a=None, b='name', c=True, d=-512)"
+    for good in ("softmax", "learned(length=512)", "rotary(base=1e6)", options, "f(3)", "f((1, 2))"):
         check_untrusted(good)
-    inner = "a(b='c(d=513)')"
-    for bad in ("learned(length=513)", "f(-513)", "rotary(base=1.1e6)", "f(x=1e400)", "f((1, 2))", "f([1])", inner):
+    inner, long = "a(b='c(d=513)')", f"f({(1,) * 9})"
+    for bad in (
+        "learned(length=513)",
+        "f(-513)",
+        "rotary(base=1.1e6)",
+        "f(x=1e400)",
+        "f((1, 513))",
+        long,
+        "f([1])",
+        inner,
+    ):
         with pytest.raises(BadInput, match="up to 512"):
             check_untrusted(bad)
     with pytest.raises(BadInput, match="up to 512"):

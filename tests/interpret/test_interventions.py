@@ -355,3 +355,14 @@ def test_interventions_read_the_form_in_which_they_travel():
     assert (read.heads, read.mask) == ((0, 2), ((None, 3), (1, 2)))
     assert Intervention.of(read) is read
     assert list(attention_modules(gpt())) == ["decoder.blocks.0.mix", "decoder.blocks.1.mix"]
+
+
+def test_a_mechanism_that_needs_the_sizes_of_its_place_can_be_put_in():
+    model = build("bert", vocab=20, width=16, heads=2, layers=2, length=16, head=None).eval()
+    tokens = torch.randint(20, (2, 12))
+    plain = model(tokens)
+    change = {"map": "encoder.blocks.0.mix", "do": "mechanism", "spec": "reformer(chunk=4, rounds=1)", "heads": [1]}
+    with intervene(model, [change]):
+        changed = model(tokens)
+    assert torch.isfinite(changed).all()
+    assert not torch.allclose(changed, plain)

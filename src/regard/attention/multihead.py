@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
             raise RegardError(f"width {width} is not divisible by {heads} heads; change one of them, or set head_dim")
         if heads % kv_heads:
             raise RegardError(f"{heads} heads are not divisible by {kv_heads} key heads; change heads or kv_heads")
-        sizes: dict[str, Any] = {
+        self.sizes: dict[str, Any] = {  # of its place, for its parts
             "width": width,
             "heads": heads,
             "kv_heads": kv_heads,
@@ -92,10 +92,10 @@ class MultiHeadAttention(nn.Module):
             "prefix": prefix,
         }
         self.kind = "cross" if cross else "self"
-        self.attend = build_part(MECHANISMS, mechanism, "attention", **sizes, dropout=dropout, scale=scale)
+        self.attend = build_part(MECHANISMS, mechanism, "attention", **self.sizes, dropout=dropout, scale=scale)
         projection = projection or ("cross" if cross else getattr(self.attend, "default_projection", "linear"))
-        self.project: Any = build_part(PROJECTIONS, projection, "projection", **sizes, bias=bias, norms=norms)
-        self.join = build_part(JOINS, join, "join", **sizes, bias=bias if out_bias is None else out_bias)
+        self.project: Any = build_part(PROJECTIONS, projection, "projection", **self.sizes, bias=bias, norms=norms)
+        self.join = build_part(JOINS, join, "join", **self.sizes, bias=bias if out_bias is None else out_bias)
 
     def forward(
         self,

@@ -28,6 +28,7 @@ CONTEXT_ARGUMENTS = {  # by what stands around a part
 }
 CONTEXT_EXCEPTIONS = {("aligner", "width")}  # of the small network that scores
 MAX_INTEGER, MAX_FLOAT, MAX_NAME = 512, 1e6, 100  # of a stranger's spec: a size, a number, and characters of a string
+MAX_ITEMS = 8  # of a tuple in it
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -132,7 +133,12 @@ def check_untrusted(spec: str) -> None:
     A string may be the spec of an inner part, ``per_layer(base='learned(length=9)')``; it is checked likewise.
     """
     parsed = Spec.parse(spec)
-    for value in (*parsed.args, *parsed.kwargs.values()):
+    values = [*parsed.args, *parsed.kwargs.values()]
+    while values:
+        value = values.pop()
+        if isinstance(value, tuple) and len(value) <= MAX_ITEMS:
+            values.extend(value)
+            continue
         if isinstance(value, str) and len(value) <= MAX_NAME:
             if "(" in value:
                 check_untrusted(value)

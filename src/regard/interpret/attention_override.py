@@ -246,7 +246,7 @@ class MechanismOverride:
     def _other(self, spec: str) -> Mechanism:
         """Build another mechanism, as the model would."""
         like = next(iter(self.mixer.parameters()), None) if self.mixer is not None else None
-        settings = {"dropout": 0.0, "scale": getattr(self.module, "scale", None)}
+        settings = getattr(self.mixer, "sizes", {}) | {"dropout": 0.0, "scale": getattr(self.module, "scale", None)}
         if is_learned(MECHANISMS, spec, "attention", **settings):
             raise Unsupported(
                 f"'{spec}' has parameters of its own, which this model never learned; it cannot be put in"

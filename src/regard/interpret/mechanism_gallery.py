@@ -97,10 +97,16 @@ def mechanism_gallery(subjects: Sequence[Subject], heads: int = 4, seed: int = 0
     }
 
 
+def _on_grid(spec: str) -> str:
+    """Return a spec without the number of columns, which the grid has."""
+    parsed = Spec.parse(spec)
+    return str(Spec(parsed.name, {key: value for key, value in parsed.kwargs.items() if key != "columns"}, parsed.args))
+
+
 def _apply(name: str, subject: Subject, heads: int, seed: int) -> dict[str, Any]:
     """Return the weights, mean of the heads, or why there are none."""
     why = ""
-    for spec in dict.fromkeys((example_spec(name), name)):
+    for spec in dict.fromkeys((_on_grid(example_spec(name)) if subject.grid else example_spec(name), name)):
         try:
             made = self_attention(
                 subject.tokens, subject.x, spec, subject.mask, heads=heads, seed=seed, grid=subject.grid

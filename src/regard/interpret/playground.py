@@ -37,6 +37,12 @@ WIDTH = 64  # of drawn vectors
 SCORE_FUNCTIONS = ("additive", "concat", "bilinear", "dot", "scaled_dot")  # the score functions of the lectures
 # Settings that show something on a few tokens, where defaults are for sentences; `monotonic` so that it stops at all.
 EXAMPLES = {
+    "bigbird": "bigbird(block=1, random_blocks=1)",
+    "sparse_fixed": "sparse_fixed(stride=3, summary=1)",
+    "image_local_1d": "image_local_1d(query_block=3, memory=2)",
+    "image_local_2d": "image_local_2d(query_block=(2, 2), memory=(1, 1), columns=4)",
+    "axial": "axial(axis='row', columns=4)",
+    "linformer": "linformer(rank=3)",
     "reformer": "reformer(chunk=4)",
     "clustered": "clustered(clusters=3)",
     "improved_clustered": "improved_clustered(clusters=3, top_k=2)",
