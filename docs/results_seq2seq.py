@@ -17,13 +17,22 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from results_tables import bullet_list, describe_search, format_seeds, mean_and_range, table
+from results_tables import (
+    bullet_list,
+    by_search,
+    describe_search,
+    format_seeds,
+    mean_and_range,
+    search_caption,
+    table,
+)
 from results_tasks import PRONUNCIATION_TASKS, SPEECH_TASKS
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 PAIRS = ("de-en", "en-de")
 MIN_BUCKET_SIZE = 10  # inputs in a bucket; the score of fewer says little
 SPLIT, METRIC = "test_2016_flickr", "bleu_tokenized"
+GREEDY = describe_search({"beam_size": 1})
 
 
 class System(NamedTuple):
@@ -113,7 +122,7 @@ def seq2seq_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[M
     )
     for pair in PAIRS:
         yield f"### Multi30k {pair.upper()}: every score function, at equal size"
-        yield from _comparison_table(pair, [run for run in all_runs if run["name"].startswith(f"nmt-{pair}-")])
+        yield from _comparison_tables(pair, [run for run in all_runs if run["name"].startswith(f"nmt-{pair}-")])
         yield from _published_table([line for line in published if line["section"] == f"multi30k {pair}"])
     yield "### The lecture's table: WMT14 EN-FR"
     yield from _lecture_table([line for line in published if line["section"] == "lecture"])
@@ -133,47 +142,42 @@ def seq2seq_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[M
 # -- Multi30k ----------------------------------------------------------------------------------------------------------
 
 
-def _comparison_table(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    found = {system: [run for run in all_runs if is_run(run, pair, system)] for system in SYSTEMS}
-    buckets = list(dict.fromkeys(b for runs in found.values() for run in runs for b in by_length(run)))
-    bucket_sizes = {
-        b: count
-        for b, count in counts([run for runs in found.values() for run in runs]).items()
-        if count >= MIN_BUCKET_SIZE
-    }
-    buckets = [b for b in buckets if b in bucket_sizes]
-    heads = [f"{b} ({count})" for b, count in bucket_sizes.items() if b in buckets]
-    columns = "; the columns on the right are BLEU of the sources of so many words, with how many there are"
+def _comparison_tables(pair: str, all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
-        f"{SPLIT.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000{columns if heads else ''}. "
-        "A row of several seeds shows the mean and, in brackets, the lowest and the highest."
+        f"{SPLIT.replace('_', ' ')}, BLEU of lower-case Moses tokens, joint BPE of 10,000; a table for each search. "
+        "The columns on the right are BLEU of the sources of so many words, with how many there are, if most systems "
+        "have it with that search. A row of several seeds shows the mean and, in brackets, the lowest and the highest."
     )
-    rows = [["system", "parameters", "BLEU", "greedy", *heads, "search", "seeds"]]
-    for system, runs in found.items():
-        if not runs:
-            rows.append([SYSTEMS[system].label, "", "not measured yet", "", *("" for _ in heads), "", ""])
-            continue
-        scores = [_scores(run)[-1] for run in runs]
-        greedy = [_scores(run)[0] for run in runs if _scores(run)[0]["beam_size"] == 1]
-        cells = [mean_and_range([by_length(run)[b] for run in runs if b in by_length(run)], 1) for b in buckets]
-        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
-        beam, greedy_mean = (mean_and_range([score["value"] for score in group]) for group in (scores, greedy))
-        rows.append(
-            [
-                f"**{SYSTEMS[system].label}**",
-                sizes,
-                beam,
-                greedy_mean,
-                *cells,
-                describe_search(scores[0]),
-                format_seeds(runs),
-            ]
-        )
-    yield table(rows)
+    found = [(run, score) for run in all_runs for score in _scores(run)]
+    for how, pairs in by_search(found).items():
+        yield from search_caption(how)
+        yield _comparison_table(pair, how, pairs)
     picture = ASSETS / f"nmt-{pair}.png"
     if picture.is_file():
         yield f"![BLEU over the length of the source, {pair.upper()}](assets/{picture.name})"
-        yield "Drawn by `python docs/make_seq2seq_figures.py` from the same files."
+        yield "Drawn by `python docs/make_seq2seq_figures.py` from the same files, for the search of its title."
+
+
+def _comparison_table(pair: str, how: str, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """Return the table of one search; only the greedy one has rows of systems that are not measured."""
+    recorded = [run for run, _ in found if search_of_lengths(run) == how]
+    recorded = recorded if 2 * len(recorded) > len(found) else []  # columns that most rows fill
+    bucket_sizes = {b: count for b, count in counts(recorded).items() if count >= MIN_BUCKET_SIZE}
+    rows = [["system", "parameters", "BLEU", *(f"{b} ({count})" for b, count in bucket_sizes.items()), "seeds"]]
+    for system, entry in SYSTEMS.items():
+        measured = [(run, score) for run, score in found if is_run(run, pair, system)]
+        runs = [run for run, _ in measured]
+        if not runs:
+            rows += (
+                [[entry.label, "", "not measured yet", *("" for _ in bucket_sizes), ""]] if how in ("", GREEDY) else []
+            )
+            continue
+        lengths = [by_length(run) for run in runs if run in recorded]
+        cells = [mean_and_range([x[b] for x in lengths if b in x], 1) for b in bucket_sizes]
+        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
+        value = mean_and_range([score["value"] for _, score in measured])
+        rows.append([f"**{entry.label}**", sizes, value, *cells, format_seeds(runs)])
+    return table(rows)
 
 
 def is_run(run: Mapping[str, Any], pair: str, system: str) -> bool:
@@ -188,6 +192,11 @@ def _scores(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not found:
         raise ValueError(f"{run['name']} has no {METRIC} on {SPLIT}: evaluate it with sacremoses installed")
     return sorted(found, key=lambda score: score["beam_size"])
+
+
+def search_of_lengths(run: Mapping[str, Any]) -> str:
+    """Return the search with which BLEU by length was recorded: that of the largest beam (make_results.add)."""
+    return describe_search(_scores(run)[-1])
 
 
 def by_length(run: Mapping[str, Any], part: str = SPLIT, metric: str = METRIC) -> dict[str, float]:
@@ -247,31 +256,30 @@ def _pronunciation_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]
         yield "No run has been recorded yet."
         return
     part = "test"
-    rows = [["system", "parameters", "PER %", "WER %", "WER % by number of letters", "search", "seeds"]]
-    systems: dict[str, list[Mapping[str, Any]]] = {}
-    for run in all_runs:
-        systems.setdefault(run["system"], []).append(run)
-    for system, runs in systems.items():
-        errors = {
-            metric: [s for run in runs for s in run["scores"] if (s["split"], s["metric"]) == (part, metric)]
-            for metric in ("per", "wer")
-        }
-        if not errors["wer"]:
-            continue
-        cells = [mean_and_range([s["value"] for s in found]) for found in errors.values()]
-        lengths = by_length(runs[0], part, "wer")
-        bucket_sizes = counts(runs[:1], part)
-        letters = ", ".join(f"{b} ({bucket_sizes[b]:,}): {value:.1f}" for b, value in lengths.items())
-        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
-        rows.append([f"**{system}**", sizes, *cells, letters, describe_search(errors["wer"][0]), format_seeds(runs)])
-    yield table(rows)
+    found = [
+        (run, s) for run in all_runs for s in run["scores"] if s["split"] == part and s["metric"] in ("per", "wer")
+    ]
+    for how, pairs in by_search(found).items():
+        rows = [["system", "parameters", "PER %", "WER %", "WER % by number of letters", "seeds"]]
+        for system in dict.fromkeys(run["system"] for run, _ in pairs):
+            own = [(run, score) for run, score in pairs if run["system"] == system]
+            runs = [run for run, score in own if score["metric"] == "wer"]
+            cells = [mean_and_range([s["value"] for _, s in own if s["metric"] == metric]) for metric in ("per", "wer")]
+            sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run in runs))
+            bucket_sizes = counts(runs[:1], part)
+            lengths = by_length(runs[0], part, "wer") if runs else {}
+            letters = ", ".join(f"{b} ({bucket_sizes[b]:,}): {value:.1f}" for b, value in lengths.items())
+            rows.append([f"**{system}**", sizes, *cells, letters, format_seeds(runs)])
+        yield from search_caption(how)
+        yield table(rows)
 
 
 def _speech_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not all_runs:
         yield "No run has been recorded yet."
         return
-    rows = [["system", "corpus", "split", "WER %", "parameters", "seeds"]]
+    yield "Every system with the search of its recipe: over prefixes for CTC, over labels for attention."
+    rows = [["system", "corpus", "split", "WER %", "search", "parameters", "seeds"]]
     by_system: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], float]]] = {}
     for run in all_runs:
         for score in run["scores"]:
@@ -286,6 +294,7 @@ def _speech_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 corpus,
                 part,
                 mean_and_range([v for _, v in found]),
+                " / ".join(dict.fromkeys(run["search"] for run, _ in found if "search" in run)),
                 sizes,
                 format_seeds(r for r, _ in found),
             ]

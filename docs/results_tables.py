@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,31 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def describe_search(score: Mapping[str, Any]) -> str:
-    """Describe the beam search of a score."""
-    if "beam_size" not in score:
+    """Describe the search of a score; "" where none is recorded, and of losses, which need none."""
+    is_of_targets = score.get("metric") in ("loss", "perplexity", "bits_per_byte")
+    is_of_targets |= score.get("metric") == "accuracy" and "signature" not in score
+    if "beam_size" not in score or is_of_targets:
         return ""
+    if score["beam_size"] == 1:
+        return "greedy"
     penalty = f", length penalty {score['length_penalty']:g}" if "length_penalty" in score else ""
     return f"beam {score['beam_size']}{penalty}"
+
+
+def by_search(found: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, list[tuple[Any, Mapping[str, Any]]]]:
+    """Group scores, each with its run, by their search, since a table shows one; those without are in the first."""
+    pairs = list(found)
+    searches = sorted({describe_search(score) for _, score in pairs} - {""}, key=lambda how: (how[:4] == "beam", how))
+    groups: dict[str, list[tuple[Any, Mapping[str, Any]]]] = {}
+    for how in searches or [""]:
+        groups[how] = [pair for pair in pairs if describe_search(pair[1]) in ((how,) if groups else (how, ""))]
+    return groups
+
+
+def search_caption(how: str) -> Iterator[str]:
+    """Yield the line above a table that says with which search its texts were found."""
+    if how:
+        yield f"Search: {how}."
 
 
 def format_seeds(runs: Iterable[Mapping[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from results_tables import bullet_list, describe_search, format_seeds, mean_and_range, table
+from results_tables import bullet_list, by_search, format_seeds, mean_and_range, search_caption, table
 
 from regard.core.spec import resolve
 from regard.metrics.base import F1, Metric, find_metric
@@ -184,26 +184,29 @@ def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Ite
     columns_used = dict.fromkeys(_column(entry) for entry in (*lines, *(score for _, score in found)))
     columns = sorted(columns_used, key=lambda column: COLUMNS.index(column[0]))
     heads = [column_of(metric).heading.format(unit) for metric, unit in columns]
-    rows = [["system", *heads, "how", "parameters", "seeds"]]
     published: dict[tuple[str, str], dict[tuple[str, str], str]] = {}  # the numbers of one system share a row
     for line in lines:
         mark = "" if line["checked"] else " †"
         published.setdefault((line["system"], line.get("search", "")), {})[_column(line)] = (
             _format_values([line]) + mark
         )
-    for (system, search), values in published.items():
-        rows.append([f"published: {system}", *(values.get(column, "") for column in columns), search, "", ""])
-    systems: dict[tuple[str, str], list[Found]] = {}
-    for run, score in found:
-        systems.setdefault((score.get("system", run["system"]), _describe_settings(score)), []).append((run, score))
-    for (system, search), measured in systems.items():
-        cells = [_format_values([score for _, score in measured if _column(score) == column]) for column in columns]
-        sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured if "parameters" in run))
-        rows.append([f"**{system}**", *cells, search, sizes, format_seeds(run for run, _ in measured)])
-    if not systems:
-        rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
-    empty = [i for i in range(len(rows[0])) if i > len(columns) and not any(row[i] for row in rows[1:])]
-    yield table([[cell for i, cell in enumerate(row) if i not in empty] for row in rows])
+    for how, some in by_search(found).items():
+        rows = [["system", *heads, "how", "parameters", "seeds"]]
+        for (system, search), values in published.items():
+            rows.append([f"published: {system}", *(values.get(column, "") for column in columns), search, "", ""])
+        published = {}  # in the first table
+        systems: dict[tuple[str, str], list[Found]] = {}
+        for run, score in some:
+            systems.setdefault((score.get("system", run["system"]), _describe_settings(score)), []).append((run, score))
+        for (system, settings), measured in systems.items():
+            cells = [_format_values([score for _, score in measured if _column(score) == column]) for column in columns]
+            sizes = " / ".join(dict.fromkeys(f"{run['parameters']:,}" for run, _ in measured if "parameters" in run))
+            rows.append([f"**{system}**", *cells, settings, sizes, format_seeds(run for run, _ in measured)])
+        if not systems:
+            rows.append(["**Regard**", *("not measured yet" for _ in columns), "", "", ""])
+        empty = [i for i in range(len(rows[0])) if i > len(columns) and not any(row[i] for row in rows[1:])]
+        yield from search_caption(how)
+        yield table([[cell for i, cell in enumerate(row) if i not in empty] for row in rows])
     notes = [f"{line['system']}: {line['where']}" for line in lines]
     notes += [f"{count:,} {what}" for _, score in found for what, count in score.get("counts", {}).items()]
     notes += [f"{column_of(s['metric']).heading.format(s.get('unit', ''))}: `{s['signature']}`" for _, s in found
@@ -230,4 +233,4 @@ def _format_values(found: Sequence[Mapping[str, Any]]) -> str:
 def _describe_settings(score: Mapping[str, Any]) -> str:
     settings = [f"rows of {score['context']:,}"] if "context" in score else []
     settings += [f"stride {score['stride']:,}"] if "stride" in score else []
-    return ", ".join([*settings, *filter(None, [describe_search(score)])])
+    return ", ".join(settings)

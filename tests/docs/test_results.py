@@ -233,14 +233,17 @@ def test_seq2seq_run_is_only_in_its_section_with_lengths(isolated_script, tmp_pa
     assert record["by_length"]["test_2016_flickr"][0] == LENGTHS[0] | {"bleu": 30.0, "bleu_tokenized": 41.0}
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     section = page[page.index("## Before the Transformer") : page.index("## Runs")]
-    heads = "| system | parameters | BLEU | greedy | 1-5 (37) | search | seeds |"  # two sentences say nothing
-    assert heads in section
-    row = (
-        "| **GRU, fixed context vector, no attention** | 2,345,678 | 41.50 (41.00 to 42.00) | 40.50 (40.00 to 41.00) "
-        "| 41.0 (41.0"
-    )
-    assert section.count(row) == 1  # of one pair; the other is not measured
+    greedy, beams = section[: section.index("### Multi30k EN-DE")].split("Search: ")[1:]
+    assert greedy.startswith("greedy.")
+    assert beams.startswith("beam 5, length penalty 1.")
+    assert "| system | parameters | BLEU | seeds |" in greedy  # lengths were recorded with the beam
+    assert "| system | parameters | BLEU | 1-5 (37) | seeds |" in beams  # two sentences say nothing
+    row = "| **GRU, fixed context vector, no attention** | 2,345,678 |"
+    assert f"{row} 40.50 (40.00 to 41.00) | 1, 2 |" in greedy
+    assert f"{row} 41.50 (41.00 to 42.00) | 41.0 (41.0" in beams
+    assert section.count(row) == 2  # of one pair; the other is not measured
     assert section.count("| GRU, fixed context vector, no attention |  | not measured yet |") == 1
+    assert "| GRU, attention: dot |" not in beams  # only the first table lists what is missing
     assert "multi30k DE-EN, test_2016" not in page[: page.index("## Before the Transformer")]
 
 
@@ -302,6 +305,16 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"name": "labelled", "corpus": "sst2"},
         {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews_correlation": 0.6, "texts": 1821},
         {("loss", "text", 0.5), ("accuracy", "text", 0.8), ("macro_f1", "", 0.79), ("matthews_correlation", "", 0.6)},
+    ),
+    "reinforced_classification": (
+        {"name": "labelled", "corpus": "sst2"},
+        {"loss": 0.5, "accuracy": 0.8, "macro_f1": 0.79, "matthews_correlation": 0.6, "texts": 1821},
+        {("loss", "text", 0.5), ("accuracy", "text", 0.8), ("macro_f1", "", 0.79), ("matthews_correlation", "", 0.6)},
+    ),
+    "symbol_prediction": (
+        {"name": "symbols"},
+        {"loss": 0.5, "accuracy": 0.8, "rows": 64},
+        {("loss", "blank", 0.5), ("accuracy", "blank", 0.8)},
     ),
     "pair_classification": (
         {"name": "labelled", "corpus": "mrpc"},
@@ -456,7 +469,58 @@ def test_losses_and_scores_of_one_text_task_share_a_row(isolated_script, tmp_pat
     (folder / "recipe.json").write_text(json.dumps(recipe), "utf-8")
     assert isolated_script.main(["add", str(folder), "--name", "one", "--system", "T5", "--command", "x"]) == 0
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert "| **T5** | 2.0 | 22.5 | beam 4, length penalty 1 | 2,345,678 | 1 |" in page
+    assert "| **T5** | 2.0 | 22.5 | 2,345,678 | 1 |" in page
+    assert "Search: beam 4, length penalty 1.\n\n| system |" in page
+
+
+def test_a_table_has_one_search_and_says_which(isolated_script, script):
+    def score(beam_size, value, **more):
+        search = {} if beam_size is None else {"beam_size": beam_size, "length_penalty": 1.0}
+        return {"split": "test", "metric": "bleu", "value": value, "signature": "s", "sentences": 3, **search, **more}
+
+    common = {"seed": 1, "machine": "m", "date": "2026-01-01", "corpus": "c", "command": "x", "parameters": 5}
+    pair = {"source": "en", "target": "de", "style": "raw"}
+    runs = [common | {"name": f"r{n}", "system": f"s{n}", "scores": [score(n, 10.0 + n)]} for n in (1, 4, 5)]
+    no_search = common | {"name": "b", "system": "baseline", "scores": [score(None, 9.0)]}
+    (isolated_script.RUNS).mkdir()
+    for kind in ({"task": "text_to_text"}, pair):
+        for run in [*runs, *([no_search] if "task" in kind else [])]:
+            (isolated_script.RUNS / f"{run['name']}.json").write_text(json.dumps(run | kind), "utf-8")
+        page = isolated_script.build_page()
+        tables = page[page.index("## Translation" if kind is pair else "## Language") :].split("Search: ")[1:4]
+        assert [part.partition(".")[0] for part in tables] == [
+            "greedy",
+            "beam 4, length penalty 1",
+            "beam 5, length penalty 1",
+        ]
+        for n, part in zip((1, 4, 5), tables, strict=True):
+            rows = part.partition("\n- ")[0]
+            assert [f"**s{m}**" in rows for m in (1, 4, 5)] == [m == n for m in (1, 4, 5)]
+            assert ("**baseline**" in rows) == (n == 1 and "task" in kind)
+        for file in isolated_script.RUNS.iterdir():
+            file.unlink()
+
+
+def test_models_are_shown_beside_baselines_and_the_page_claims_no_single_look(script):
+    page = script.build_page()
+    summaries = page[page.index("### summarize, test") :].split("###")[1]
+    assert "| **the first 160 words of what is read (baseline, no model)** | 60.5 | 49.5 | 51.4 |" in summaries
+    assert "| **T5, 5 + 5 layers of 384, three tasks** | 52.37 | 41.38 | 44.86 |" in summaries
+    assert "once" not in page[page.index("## Images") :].partition("###")[0]
+
+
+def test_numbers_of_the_explorer_are_those_of_its_benchmark(script):
+    text = " ".join((ROOT / "docs" / "explorer.md").read_text(encoding="utf-8").split())
+    found = json.loads((script.SPEED / "explorer-frontend.json").read_text(encoding="utf-8"))
+    for said in (
+        f"With {found['tokens']:,} tokens, {found['layers']} layers and {found['heads']} heads",
+        f"all {found['thumbnails']} thumbnails were drawn {found['all_s']:.2f} s after",
+        f"with its exact row in {found['hover_ms']['median']:.0f} ms (median)",
+        f"the browser used {found['page_mib']} MiB",
+        f"{found['column_ms']['median'] / 1000:.2f} s for the mean of {found['heads']} heads",
+        found["date"],
+    ):
+        assert said in text
 
 
 def test_task_without_a_section_is_refused(isolated_script, tmp_path, capsys):

@@ -15,13 +15,14 @@ def drawing(monkeypatch):
     return importlib.import_module("make_seq2seq_figures")
 
 
-def run(name, *scores):
+def run(name, *scores, beam_size=5):
     counts = (37, 402, 3)
     ends = ((1, 5), (6, 10), (31, None))
     rows = [
         {"from": a, "to": b, "count": n, "bleu_tokenized": x} for (a, b), n, x in zip(ends, counts, scores, strict=True)
     ]
-    return {"name": name, "by_length": {"test_2016_flickr": rows}}
+    found = {"split": "test_2016_flickr", "metric": "bleu_tokenized", "value": 1.0, "beam_size": beam_size}
+    return {"name": name, "by_length": {"test_2016_flickr": rows}, "scores": [found]}
 
 
 def test_length_curve_is_the_mean_of_seeds_over_large_buckets(drawing, tmp_path, monkeypatch):
@@ -38,6 +39,7 @@ def test_length_curve_is_the_mean_of_seeds_over_large_buckets(drawing, tmp_path,
         run("nmt-de-en-seq2seq-2", 32.0, 24.0, 9.0),
         run("nmt-de-en-additive-1", 31.0, 33.0, 4.0),
         run("nmt-de-en-dot-1", 30.0, 34.0, 4.0),
+        run("nmt-de-en-bilinear-1", 9.0, 9.0, 9.0, beam_size=1),  # another search is not drawn
     ]
     assert drawing.plot_bleu_by_length(runs, "de-en", tmp_path) == [tmp_path / "nmt-de-en.png"]
     lines, counts, behind = drawn["nmt-de-en.png"]

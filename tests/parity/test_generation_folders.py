@@ -108,6 +108,18 @@ def test_texts_are_those_of_generate_with_the_same_folder(kind, folder, tokenize
     assert not caplog.text
 
 
+def test_every_setting_becomes_an_option(folder):
+    made, _ = folder("t5", num_beams=4, length_penalty=0.6, early_stopping=True, min_length=6, max_length=20,
+        no_repeat_ngram_size=3, num_return_sequences=2)  # fmt: skip
+    predictor = regard.load(made)
+    assert predictor.max_new_tokens == 19  # the first token counts in max_length and min_length
+    assert predictor.fill_options({}) == GenerationConfig(beam_size=4, length_penalty=0.6, early_stopping=True,
+        min_new_tokens=5, no_repeat_ngram_size=3, num_candidates=2)  # fmt: skip
+    made, _ = folder("t5", num_beams=4, num_beam_groups=2, diversity_penalty=0.7)
+    options = regard.load(made).fill_options({})
+    assert (options.groups, options.diversity) == (2, 0.7)
+
+
 def test_settings_of_older_folders_are_in_config_json(folder, tokenizer):
     made, peer = folder("marian", "config.json", num_beams=3, max_length=9, length_penalty=0.5)
     predictor = regard.load(made)

@@ -83,6 +83,29 @@ def test_vectors_equal_those_of_sentence_transformers(tmp_path, settings):
     torch.testing.assert_close(regard.load(tmp_path / "again")(TEXTS), ours(TEXTS))
 
 
+def test_older_folders_say_whether_text_is_lowered_first(tmp_path):
+    peer(tmp_path)
+    plain = regard.load(tmp_path / "m")(TEXTS)
+    (tmp_path / "m/sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12, "do_lower_case": True}))
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    found = regard.load(tmp_path / "m")(TEXTS)
+    torch.testing.assert_close(found, torch.from_numpy(theirs.encode(TEXTS)), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found[1], plain[1])  # The CAT
+
+
+@pytest.mark.parametrize("said", [
+    {"transformer_task": "fill-mask"}, {"module_output_name": "sentence_embedding"}, {"query_expansion": True},
+    {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
+    {"processing_kwargs": {"text": {"add_special_tokens": False}}}, {"model_type": "CrossEncoder"},
+], ids=str)  # fmt: skip
+def test_fields_that_would_make_other_vectors_are_refused(tmp_path, said):
+    place = folder(tmp_path / "m", **said)
+    if "model_type" in said:
+        (place / "config_sentence_transformers.json").write_text(json.dumps(said))
+    with pytest.raises(Unsupported, match=next(iter(said))):
+        regard.load(place)
+
+
 def test_a_length_that_only_the_tokenizer_says_is_the_limit(tmp_path):
     place = folder(tmp_path / "m", max_seq_length=None)
     said = json.loads((place / "tokenizer_config.json").read_text()) | {"model_max_length": 9}

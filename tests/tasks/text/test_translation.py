@@ -116,6 +116,18 @@ def test_evaluation_does_not_depend_on_how_rows_are_batched(folder):
     assert report["sentences"] == 16
 
 
+def test_a_report_says_whether_a_model_writes_lower_case_only(folder, monkeypatch):
+    """So that cased scores, which it cannot reach, are not printed."""
+    task = Translation(translation.Config(beam_size=1), ParallelCorpus(str(folder), vocab_size=300))
+    model = Transformer(task.fit(Config(1, width=16, heads=2, ffn=16, encoder_layers=1, decoder_layers=1)))
+    for change, expected in ((str.lower, True), (str, False)):
+        said = [change(german(line)) for line in LINES * 4]
+        monkeypatch.setattr(Translator, "__call__", lambda self, lines, said=said, **search: said)
+        assert task.report(model, "test")["lower_case"] is expected
+    (folder / "test.de").write_text((folder / "test.de").read_text().lower())  # nor do its references
+    assert Translation(task.config, task.data).report(model, "test")["lower_case"] is False
+
+
 def test_bleu_by_length_is_that_of_the_sources_in_each_bucket(folder, monkeypatch):
     task = Translation(translation.Config(beam_size=1), ParallelCorpus(str(folder), vocab_size=300))
     (folder / "long.en").write_text("\n".join([LINES[0], " ".join(["one"] * 6), " ".join(["one"] * 40)]) + "\n")

@@ -3,7 +3,7 @@
     input        Text: "5 31 2 40 . 2 ?"
     output       Text: "40", the symbols of all blanks
     loss         cross-entropy of the symbol at every blank, summed
-    metrics      accuracy of blanks; loss (nats per blank)
+    metrics      blank accuracy; loss (nats per blank)
     decoding     the most likely symbol of every blank by itself
 
 A causal model (GPT) predicts a blank from what stands before it, an encoder (BERT, a class for each token) from the
@@ -44,7 +44,7 @@ class Config:
 class SymbolPrediction(SplitTask[SymbolSplit]):
     """Train and evaluate a model that fills blanks."""
 
-    metrics = (fraction("accuracy", "accuracy of blanks"), loss_metric("nats per blank"))
+    metrics = (fraction("accuracy", "blank accuracy"), loss_metric("nats per blank"))
     name = "symbol_prediction"
     split_size = "rows"
     unit = "blanks"

@@ -38,6 +38,17 @@ FLAGS = {  # up to version 5, one flag for each mode
 }
 
 
+# Required values of sentence_bert_config.json of version 6, where it has them.
+_TEXT = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+FIXED: dict[str, Any] = {
+    "transformer_task": "feature-extraction",
+    "modality_config": _TEXT,
+    "module_output_name": "token_embeddings",
+    "processing_kwargs": None,
+    "query_expansion": None,
+}
+
+
 def is_sentence_transformers_folder(folder: Path) -> bool:
     """Whether a folder is one of sentence-transformers."""
     return (folder / "modules.json").is_file()
@@ -58,6 +69,7 @@ def load(folder: str | Path) -> tuple[BERT, Tokenizer, dict[str, Any]]:
 def _load(folder: Path, kinds: list[str], places: list[str]) -> tuple[BERT, Tokenizer, dict[str, Any]]:
     body = folder / places[0]
     raw = _read(body / "sentence_bert_config.json")
+    _check_fixed(raw, "sentence_bert_config.json", FIXED)
     model, text = bert.load(body, head=None)
     if text is None:
         raise BadInput(f"there is no tokenizer in {body}; copy the whole folder")
@@ -77,9 +89,17 @@ def _read(file: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
 
+def _check_fixed(raw: dict[str, Any], file: str, fixed: dict[str, Any]) -> None:
+    """Raise `Unsupported` for a field that would make other vectors."""
+    for name, expected in fixed.items():
+        if raw.get(name) and raw[name] != expected:
+            raise Unsupported(f"{name}={raw[name]!r} in {file} is not supported; expected {expected!r}")
+
+
 def _defaults(folder: Path) -> dict[str, Any]:
     """Return the prompt that is written before every text, and the length of vectors."""
     raw = _read(folder / "config_sentence_transformers.json")
+    _check_fixed(raw, "config_sentence_transformers.json", {"model_type": "SentenceTransformer"})
     name, prompts = raw.get("default_prompt_name"), raw.get("prompts") or {}
     if name is not None and name not in prompts:
         raise BadInput(
