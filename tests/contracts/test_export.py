@@ -27,6 +27,7 @@ FIXED = {
     "handwriting": UNROLLED,
     "ctc": UNROLLED,
     "attention_asr": UNROLLED,
+    "image_transformer": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
@@ -39,7 +40,7 @@ ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
     (
         *("gpt", "bert", "star_transformer", "bp_transformer", "sac", "gru_to_attention", "decision_transformer"),
-        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit"),
+        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer"),
     ),
     ONE,
 )
@@ -47,7 +48,7 @@ SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
-PICTURES = ("vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
+PICTURES = ("image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
 
@@ -70,6 +71,7 @@ def asked(model, rows, length=3, image=(32, 32)):
     takes = signature(model.forward).parameters
     if "centres" in takes:
         return {"centres": torch.randint(30, (rows, length))}
+    image = None if "condition" in takes else image  # its own
     batch = make_batch(model, InputShape(rows, length, source=length + 1, target=length, image=image))
     if "lengths" in takes:
         batch["lengths"] = torch.full((rows,), length)

@@ -62,6 +62,10 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"input_dim": 3, "width": 12, "heads": 2, "attention": "isab(points=3)"},
         {"causal", "steps", "decoding"},
     ),
+    "image_transformer": (
+        {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "ffn": 20, "layers": 2},
+        {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
+    ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }
@@ -136,6 +140,7 @@ def test_input_variants_pass():
             {"state_dim": 3, "action_dim": 4, "width": 16, "heads": 2, "action_type": "discrete", "length": 5},
         ),
         ("ctc", {"vocab": 11, "input_dim": 6, "hidden": 7, "layers": 1, "subsampling_layers": 0}),
+        ("image_transformer", {"size": "tiny", "condition_size": 3}),
     ):
         report = check(regard.build(name, **settings))
         assert report.ok, str(report)

@@ -41,6 +41,8 @@ def inputs(model):
     parameters = list(inspect.signature(model.forward).parameters)
     if isinstance(model, ImageModel):
         return (torch.randn(2, model.config.channels, *pair(model.config.image_size)),)
+    if parameters[:2] == ["images", "condition"]:
+        return (torch.randint(model.config.levels, (2, model.config.channels, *pair(model.config.image_size))),)
     if parameters[0] == "returns":
         steps = torch.arange(4).expand(2, 4)
         return torch.randn(2, 4), torch.randn(2, 4, 3), torch.randn(2, 4, 1), steps

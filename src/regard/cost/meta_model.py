@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 from regard.blocks.mixture_of_experts import moe_layers
 from regard.core.config import from_dict, missing_fields, override
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported, did_you_mean
-from regard.core.shapes import Tensor
+from regard.core.shapes import Tensor, pair
 from regard.core.spec import resolve
 from regard.models import MODELS
 from regard.positions.added.learned import LearnedPositions
@@ -172,7 +172,7 @@ def make_batch(model: nn.Module, shape: InputShape, lengths: bool = True) -> dic
     for name, parameter in parameters.items():
         if name in INPUT_MAKERS:
             value = INPUT_MAKERS[name](model, shape)
-            if name.endswith("lengths") and not (lengths and value is not None):
+            if value is None or (name.endswith("lengths") and not lengths):
                 continue
             batch[name] = value
         elif parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -228,11 +228,20 @@ def _full_lengths(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
 
 
 def _images(model: nn.Module, shape: InputShape) -> Tensor:
-    """Return images, or clips if the Config has `num_frames`."""
+    """Return images, clips if the Config has `num_frames`, intensities as integers if it has `levels`."""
     config = getattr(model, "config", None)
     channels, y, x = image_shape(config, shape)
     frames = getattr(config, "num_frames", 0)
-    return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x)
+    dtype = torch.uint8 if hasattr(config, "levels") else None
+    return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x, dtype=dtype)
+
+
+def _small_images(model: nn.Module, shape: InputShape) -> Tensor | None:
+    """Return the images that an Image Transformer enlarges, if it does."""
+    config: Any = model.config
+    if config.condition_size is None:
+        return None
+    return torch.zeros(shape.batch, config.channels, *pair(config.condition_size), dtype=torch.uint8)
 
 
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
@@ -274,6 +283,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "actions": _vectors("action_dim"),
     "timesteps": _token_ids("tokens"),
     "images": _images,
+    "condition": _small_images,
     "image": _images,
     "pixels": _images,
 }
@@ -306,7 +316,7 @@ def training_loss(
         total: Tensor = found
         return total
     out = model(**batch)
-    if isinstance(out, Tensor) and out.ndim in (2, 3):  # logits B V or B N V
+    if isinstance(out, Tensor) and out.ndim in (2, 3, 5):  # logits B V, B N V or B C Y X V
         labels = torch.zeros(out.shape[:-1], dtype=torch.long, device=out.device)
         return F.cross_entropy(out.flatten(0, -2).float(), labels.flatten(), label_smoothing=0.1, reduction="sum")
     floats = [x.float().sum() for x in tree_leaves(out) if isinstance(x, Tensor) and x.is_floating_point()]

@@ -6,6 +6,7 @@
     (tokens)            decoder-only, with padding and causal
     (frames), ...       audio, strokes, episodes, characters: example_inputs_other.py
     (images)            normalised images B C Y X, of a size that few patches and windows divide; clips B C T Y X
+    (images, condition) intensities of images that are generated, causal in raster order: example_inputs_other.py
 
 Lengths and sizes are unlikely to equal a width or a number of heads, and all columns differ, so that the sequence
 dimension of an activation can be recognised by its size.
@@ -45,11 +46,11 @@ def model_family(model: nn.Module) -> str | None:
 def example_inputs(model: nn.Module) -> TargetInputs:
     """Return example inputs for a model of this library; empty if its arguments are unknown."""
     names = tuple(inspect.signature(model.forward).parameters)
-    if model_family(model) is not None and names[:1] == ("images",):
-        return TargetInputs((_images(model),), (None,), ("images",))
     for arguments, make_inputs in EXAMPLE_INPUTS.items() if model_family(model) is not None else ():
         if names[: len(arguments)] == arguments:
             return make_inputs(model)
+    if model_family(model) is not None and names[:1] == ("images",):
+        return TargetInputs((_images(model),), (None,), ("images",))
     for arguments, (sizes, causal) in TOKEN_INPUTS.items():
         if model_family(model) is not None and names[: len(arguments)] == arguments:
             tokens = tuple(_random_tokens(model, size, seed) for seed, size in enumerate(sizes))

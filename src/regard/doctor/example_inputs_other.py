@@ -6,6 +6,7 @@
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
+    (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.core.shapes import Tensor
+from regard.core.shapes import Tensor, pair
 from regard.doctor.target import TargetInputs
 
 AUDIO_LENGTHS, TARGET_LENGTHS, WORD_LENGTHS = [23, 9, 14, 2], [9, 5, 1, 7], [6, 11, 3, 1]  # lengths of the rows
@@ -134,6 +135,30 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def intensities(model: Any) -> TargetInputs:
+    """Return tokens of images, and small images if the model enlarges them."""
+    config, generator = model.config, torch.Generator().manual_seed(1)
+    tokens = torch.randint(config.levels, (len(TARGET_LENGTHS), model.length), generator=generator)
+    if config.condition_size is None:
+        return TargetInputs((tokens,), (None,), ("tokens",), 0, _token_logits, steps=_token_by_token)
+    size = len(tokens), config.channels, *pair(config.condition_size)
+    small = torch.randint(config.levels, size, generator=generator)
+    return TargetInputs((tokens, small), (None, None), ("tokens", "condition"), 0, _token_logits, steps=_token_by_token)
+
+
+def _token_logits(model: Any, tokens: Tensor, *condition: Tensor) -> Tensor:
+    return model.token_logits(tokens, *condition)
+
+
+def _token_by_token(model: Any, tokens: Tensor, *condition: Tensor) -> Tensor:
+    """Return the same output as `_token_logits`, computed token by token."""
+    (_, state), outputs = model.start(tokens[:, :1], *condition, capacity=tokens.shape[1]), []
+    for token in tokens.split(1, 1):
+        logits, state = model.step(token, state)
+        outputs.append(logits)
+    return torch.cat(outputs, 1)
+
+
 def _numbers(lengths: list[int], width: int, seed: int = 0) -> Tensor:
     """Return random vectors, also at padding positions, whose content must not matter."""
     return torch.randn(len(lengths), max(lengths), width, generator=torch.Generator().manual_seed(seed))
@@ -149,6 +174,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames",): frames,
     ("points",): points,
     ("elements",): elements,
+    ("images", "condition"): intensities,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

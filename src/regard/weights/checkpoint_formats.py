@@ -355,7 +355,7 @@ def check_model_args(name: str, arguments: Mapping[str, Any], known: set[str], f
     Arguments that matter in training only (initialization, dropout of all kinds) may have any value.
     """
     for each, value in sorted(arguments.items()):
-        if each in TRAINING_ARGUMENTS or each.endswith(("drop_rate", "drop_path_rate")) or each in known:
+        if each in TRAINING_ARGUMENTS or each.endswith(("drop_rate", "drop_path_rate")) or each in known or value == {}:
             continue
         if each not in fixed or value not in (None, fixed[each]):
             raise Unsupported(f"timm's {name} with {each}={value!r} is not supported")

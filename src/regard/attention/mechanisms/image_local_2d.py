@@ -32,7 +32,7 @@ from regard.attention.sparse_pattern import (
     with_global_tokens,
 )
 from regard.core.errors import RegardError
-from regard.core.shapes import Pair, Tensor
+from regard.core.shapes import Int, Pair, Tensor
 from regard.core.validation import Count, Fraction, Range
 
 
@@ -103,10 +103,7 @@ class RectanglePattern(SparsePattern):
         place = token - self.prefix
         if not self.by_blocks:
             return place // self.columns, place % self.columns
-        rows, columns = self.query_block
-        band, place = place // (rows * self.columns), place % (rows * self.columns)
-        block, place = place // (rows * columns), place % (rows * columns)
-        return band * rows + place // columns, block * columns + place % columns
+        return block_cell(place, self.query_block, self.columns)
 
     def _token(self, y: Tensor, x: Tensor) -> Tensor:
         """Return the token of a cell."""
@@ -115,3 +112,13 @@ class RectanglePattern(SparsePattern):
         rows, columns = self.query_block
         before = y // rows * rows * self.columns + x // columns * columns * rows
         return before + y % rows * columns + x % columns + self.prefix
+
+
+def block_cell(
+    place: Int[Tensor, "*any"], block: Pair, columns: int
+) -> tuple[Int[Tensor, "*any"], Int[Tensor, "*any"]]:
+    """Return row and column of the tokens at these places, where they stand block after block."""
+    rows, across = block
+    band, place = place // (rows * columns), place % (rows * columns)
+    number, place = place // (rows * across), place % (rows * across)
+    return band * rows + place // across, number * across + place % across
