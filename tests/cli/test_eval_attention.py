@@ -41,6 +41,15 @@ def test_a_mechanism_with_parameters_is_refused_with_the_way_out(text, capsys, m
     assert "did you mean 'linear'" in capsys.readouterr().err
 
 
+def test_one_that_does_not_fit_does_not_lose_the_others(text, tmp_path, capsys):
+    out = tmp_path / "found.json"
+    assert run("--data", str(text), "--attention", "nystrom", "--attention", "linear", "-o", str(out)) == 1
+    found = json.loads(out.read_text())
+    assert set(found["attention"]) == {"linear"}
+    assert "no mask of kind causal" in found["refused"]["nystrom"]
+    assert "nystrom: " in capsys.readouterr().err
+
+
 def test_fine_tuning_starts_from_the_old_weights(tmp_path, capsys):
     """The command that the refusal names: another mechanism, begun with the weights of a saved model."""
     words = ("train.steps=2", "train.warmup_steps=1", "train.eval_interval=2", "train.device=cpu", "data.limit=4")

@@ -10,6 +10,7 @@ from regard.core.errors import Unsupported
 from regard.core.layer_state import PassState
 from regard.core.positions import TensorBias
 from regard.core.spec import Spec, build_part, resolve
+from tests.long_params import rest_is_long
 
 
 def traits(name):

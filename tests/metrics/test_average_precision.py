@@ -139,6 +139,12 @@ def test_adversarial_images():
         "equal objects of unequal size range": [
             image([square] * 2, [0.5, 0.4], [1, 1], [square] * 2, [1, 1], areas=[500, 5000])
         ],
+        "equal overlaps, and the earlier object is free": [
+            image([(2, 0, 10, 10), (0, 0, 10, 10)], [0.9, 0.8], [1, 1], [(0, 0, 10, 10), (4, 0, 10, 10)], [1, 1])
+        ],
+        "equal overlaps, and the later object is taken": [
+            image([(2, 0, 10, 10), (4, 0, 10, 10)], [0.9, 0.8], [1, 1], [(0, 0, 10, 10), (4, 0, 10, 10)], [1, 1])
+        ],
         "only a crowd": [image([square], [0.5], [1], [square], [1], [True])],
         "many in a crowd": [
             image(

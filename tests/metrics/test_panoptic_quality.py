@@ -60,8 +60,8 @@ def random_image(rng, void=True):
     else:  # the truth, shifted and in part given to others
         found = np.roll(true, rng.integers(-1, 2, 2), (0, 1))
         ids = np.unique(found[found > 0])
-        renamed = {int(i): true_classes[int(i)] if rng.random() < 0.8 else int(rng.choice(THINGS)) for i in ids}
-        classes = renamed
+        names = (*THINGS, *STUFF)
+        classes = {int(i): true_classes[int(i)] if rng.random() < 0.8 else int(rng.choice(names)) for i in ids}
     things = [i for i, name in true_classes.items() if name in THINGS]
     crowd = [i for i in things if rng.random() < 0.2]
     return found, classes, true, true_classes, crowd

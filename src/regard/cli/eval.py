@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.api import PACKAGED_MODELS
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
     from regard.metrics.base import Metric
@@ -87,7 +88,7 @@ def evaluate(
       regard eval shakespeare --data tinyshakespeare --split val --attention linear
       regard eval minilm --data sst2 --attention "performer(features=256)"
     """
-    from regard.cli import print_status
+    from regard.cli import FAILED, print_status
     from regard.metrics.base import Metric
     from regard.training import evaluate as measure
 
@@ -96,7 +97,7 @@ def evaluate(
     if str(folder) in PACKAGED_MODELS:
         found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
         _write(found, output)
-        return 0
+        return FAILED if "refused" in found else 0
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
     search = {name: value for name, value in (("beam_size", beam_size), ("stride", stride)) if value is not None}
@@ -105,13 +106,26 @@ def evaluate(
     for part, numbers in found["results"].items():
         print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
     for spec in attention or ():
-        other = measure(place, split, weights=weights, device=device, data=own, attention=spec, **search)["results"]
-        for part, numbers in other.items():
-            print("\n".join(describe_report(f"{part}, {spec}", numbers, metrics, found["split_size"])))
-        found.setdefault("attention", {})[spec] = other
+        with _recording_refusal(found, spec):
+            other = measure(place, split, weights=weights, device=device, data=own, attention=spec, **search)["results"]
+            for part, numbers in other.items():
+                print("\n".join(describe_report(f"{part}, {spec}", numbers, metrics, found["split_size"])))
+            found.setdefault("attention", {})[spec] = other
     _write(found, output)
     print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
-    return 0
+    return FAILED if "refused" in found else 0
+
+
+@contextmanager
+def _recording_refusal(found: dict[str, Any], spec: str) -> Iterator[None]:
+    """Say and record why a mechanism does not fit, and go on: the other ones may."""
+    from regard.cli import print_status
+
+    try:
+        yield
+    except RegardError as error:
+        print_status(f"{spec}: {error}")
+        found.setdefault("refused", {})[spec] = str(error)
 
 
 def _write(found: Mapping[str, Any], output: Path | None) -> None:
@@ -141,17 +155,18 @@ def _compare_embeddings(
     texts = [row[0] for row in LabeledText(data, limit=limit).read(split)]
     found: dict[str, Any] = {"model": name, "data": data, "split": split, "texts": len(texts), "attention": {}}
     for spec in specs:
-        other = copy(embed)
-        other.model = replace_attention(embed.model, spec)
-        cosines = embed.similarity(other, texts)
-        found["attention"][spec] = {
-            "mean_cosine": round(float(cosines.mean()), 5),
-            "min_cosine": round(float(cosines.min()), 5),
-        }
-        print(
-            f"{split}, {spec}: {len(texts):,} texts, cosine to its own vectors: mean {cosines.mean():.4f}, "
-            f"smallest {cosines.min():.4f}"
-        )
+        with _recording_refusal(found, spec):
+            other = copy(embed)
+            other.model = replace_attention(embed.model, spec)
+            cosines = embed.similarity(other, texts)
+            found["attention"][spec] = {
+                "mean_cosine": round(float(cosines.mean()), 5),
+                "min_cosine": round(float(cosines.min()), 5),
+            }
+            print(
+                f"{split}, {spec}: {len(texts):,} texts, cosine to its own vectors: mean {cosines.mean():.4f}, "
+                f"smallest {cosines.min():.4f}"
+            )
     return found
 
 

@@ -7,7 +7,8 @@ A scale w_h is a number of tokens to either side, or a share of the length of th
 third of the heads the next token on either side, a third three of them, a third a quarter of the length; with fewer
 heads than scales some have none. One scale for each head is possible too, and so are other scales in each layer (a list
 of specs): `layer_scales` makes the list of the paper, in which lower layers have more heads of small scales. Windows
-are read in blocks of keys, no N x N matrix is made.
+are read in blocks of keys, no N x N matrix is made; but heads whose scale is a share of the length, as in the paper,
+still take time quadratic in it. With whole numbers alone it is linear.
 
 What differs: a share of the length is that of the true length, rounded down, at least one token. The rule of
 `layer_scales` is written from memory of the paper, whose text was not at hand.
