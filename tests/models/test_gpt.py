@@ -4,6 +4,7 @@ import torch
 from regard.attention import MECHANISMS
 from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, UnknownName
+from regard.core.spec import resolve
 from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
 from regard.models.gpt import SIZES
@@ -21,6 +22,7 @@ def small(**settings):
     return model
 
 
+STRICT = [name for name in MECHANISMS if resolve(MECHANISMS, name, "attention").traits.causality == "strict"]
 VARIANTS = (
     {
         "gpt2": {},
@@ -38,7 +40,7 @@ VARIANTS = (
         "experts": {"feedforward": "moe(num_experts=3, top_k=2)"},
     }
     | {name: {"positions": name} for name in POSITIONS}
-    | {name: {"attention": name} for name in MECHANISMS}
+    | {name: {"attention": name} for name in STRICT}
 )
 
 

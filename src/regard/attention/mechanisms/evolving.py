@@ -123,9 +123,10 @@ class EvolvingAttention(DenseAttention):
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B H N E"], Any]:
         out, cache = super().prefill(q, k, v, state.cache, beam_table, mask, bias, layer_state=layer_state)
-        newest = beam_table.allow[:, 0].sum(-1).sub(1).clamp_min(0)  # the last real token of each prompt
+        real = beam_table.allow[:, 0].sum(-1)  # tokens of each prompt; the last one's row is the row before the next
         rows = _image(self._blend(q, k, layer_state), q, k, mask)
-        row = rows[torch.arange(len(rows), device=q.device), :, newest][:, None]
+        row = rows[torch.arange(len(rows), device=q.device), :, (real - 1).clamp_min(0)]
+        row = row.masked_fill((real == 0)[:, None, None], 0)[:, None]
         return out, replace(state.replace(row), cache=cache)
 
     def step(
