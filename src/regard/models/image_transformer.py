@@ -35,7 +35,7 @@ from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.core.config import field
 from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState, branch
-from regard.core.shapes import Float, Int, Pair, Size, Tensor, check_id_range, check_token_ids, pair
+from regard.core.shapes import Float, Int, Pair, Shaped, Size, Tensor, check_id_range, check_token_ids, pair
 from regard.core.spec import build_part, layer_spec
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
@@ -114,8 +114,8 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
 
     def forward(
         self,
-        images: Int[Tensor, "B C Y X"],
-        condition: Int[Tensor, "B C y x"] | None = None,
+        images: Shaped[Tensor, "B C Y X"],
+        condition: Shaped[Tensor, "B C y x"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B C Y X V"]:
         """Return the logits of every intensity, given those before it and the small image."""
@@ -126,7 +126,7 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
     def token_logits(
         self,
         tokens: Int[Tensor, "B N"],
-        condition: Int[Tensor, "B C y x"] | None = None,
+        condition: Shaped[Tensor, "B C y x"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N V"]:
         """Return the logits after each token of the beginnings of images; the first token is that of `begin`."""
@@ -140,7 +140,7 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
 
     # -- images and tokens ---------------------------------------------------------------------------------------------
 
-    def tokens(self, images: Int[Tensor, "B C Y X"]) -> Int[Tensor, "B N"]:
+    def tokens(self, images: Shaped[Tensor, "B C Y X"]) -> Int[Tensor, "B N"]:
         """Return the intensities of images in the order in which they are generated."""
         flat = self._raster(images, self.config.image_size, "images")
         return flat if self._order is None else flat[:, self._order.to(flat.device)]
@@ -203,7 +203,7 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
         return self.config.levels
 
     def start(
-        self, prompts: Int[Tensor, "B N"], condition: Int[Tensor, "B C y x"] | None = None, *, capacity: int
+        self, prompts: Int[Tensor, "B N"], condition: Shaped[Tensor, "B C y x"] | None = None, *, capacity: int
     ) -> tuple[Int[Tensor, "B 1"], Any]:
         """Read the beginnings of images (`begin`, and tokens that follow); return their last tokens, to step with, and
         a state with `capacity` more slots."""
