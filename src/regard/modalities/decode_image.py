@@ -263,7 +263,7 @@ def resize_center_crop(
         return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
     if (width, height) != image.size:
         image = image.resize((width, height), how)
-    if left >= 0 and top >= 0:
+    if left >= 0 and top >= 0 and width >= middle[2] and height >= middle[3]:
         return image.crop(middle)
     framed = Image.new(image.mode, (size[1], size[0]), fill)
     framed.paste(image, (-left, -top))
@@ -282,12 +282,13 @@ def center_crop_layout(
 
     mode        center: the whole crop lies in the image      squash: each side is resized on its own
                 border: the whole image lies in size / crop, and what it lacks of the crop is a border
+                corner: the same, but the image lies in the top left corner
     rounding    of the beginning, where the margin is odd: to the even number, or down
     """
     high, wide = (math.floor(side / crop) for side in size)
     if mode == "squash":
         width, height = wide, high
-    elif mode == "border":
+    elif mode in ("border", "corner"):
         shrink = max(image_size[0] / wide, image_size[1] / high)
         width, height = (max(1, round(side / shrink)) for side in image_size)
     elif high == wide:
@@ -296,6 +297,8 @@ def center_crop_layout(
     else:  # as timm, which rounds only here
         shrink = min(image_size[0] / wide, image_size[1] / high)
         width, height = (round(side / shrink) for side in image_size)
+    if mode == "corner":
+        return (width, height), (0, 0)
     if mode != "border":
         width, height = max(width, size[1]), max(height, size[0])  # rounding may have made it smaller
     left, top = (_margin(side, cut, rounding) for side, cut in ((width, size[1]), (height, size[0])))

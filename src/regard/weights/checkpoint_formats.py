@@ -293,7 +293,7 @@ def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
     does not read `crop_rounding`: where the margin is odd, its crop begins a pixel earlier.
     """
     y, x = how.size
-    if how.crop_mode == "border" or (how.crop_mode == "center" and y != x):
+    if how.crop_mode in ("border", "corner") or (how.crop_mode == "center" and y != x):
         raise Unsupported(
             f"transformers cannot preprocess images with crop_mode='{how.crop_mode}' to {y} x {x} pixels; "
             "it resizes to any size with crop_mode='squash', and to squares with 'center'"
