@@ -36,6 +36,8 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -62,6 +64,8 @@ PREDICTORS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
 }
 
 

@@ -384,6 +384,8 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """Return the preprocessing as in timm's `pretrained_cfg`."""
+    if how.crop_mode == "corner":
+        raise Unsupported("timm cannot preprocess images with crop_mode='corner'; it has center, squash and border")
     has_margin = how.crop < 1 or how.crop_mode != "squash"
     if how.crop_rounding != "even" and has_margin:
         raise Unsupported(
