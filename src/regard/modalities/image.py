@@ -159,7 +159,7 @@ class Preprocess:
         return left * right, top * down, end_x, end_y
 
     def content(self, image: Any) -> tuple[int, int]:
-        """Return the rows and columns that the image itself takes up of what the model sees, where a border is added."""
+        """Return the rows and columns of what the model sees that are image, not border."""
         image_size = Image.read(image).size
         (width, height), _ = center_crop_layout(image_size, self.size, self.crop, self.crop_mode, self.crop_rounding)
         return min(height, self.size[0]), min(width, self.size[1])

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.images.scene_batch import Scene, SceneBatch, mask_boxes
 from regard.data.base import Dataset, TensorSplit
+from regard.data.images.scene_batch import Scene, SceneBatch, mask_boxes
 
 LABELS = ["ground", "square", "disc"]
 SIDE = 24

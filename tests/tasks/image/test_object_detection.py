@@ -51,7 +51,9 @@ class One(Shapes):
 def test_targets_leave_out_crowds_and_are_fractions_of_each_image():
     rng = np.random.default_rng(0)
     first, second = scene(rng, SIDE, crowd=True), scene(rng, 16)
-    empty = Scene(first.pixels, np.zeros(0, int), np.zeros((0, 4)), np.zeros(0, bool), first.masks[:0], first.labels, first.depth)
+    empty = Scene(
+        first.pixels, np.zeros(0, int), np.zeros((0, 4)), np.zeros(0, bool), first.masks[:0], first.labels, first.depth
+    )
     targets = detection_targets(SceneBatch.collate([first, second, empty]))
     assert targets.counts == [1, 2, 0]
     assert targets.classes[0, 0] == 2

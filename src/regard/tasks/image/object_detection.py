@@ -144,7 +144,9 @@ def detections(output: Any) -> Detections:
 def _objects(batch: SceneBatch) -> tuple[Iterator[Any], Iterator[Any], Iterator[Any]]:
     """Yield the boxes, the classes and the crowd flags of each image."""
     counts = batch.counts.tolist()
-    made = (iter([row[:n] for row, n in zip(x, counts, strict=True)]) for x in (batch.boxes, batch.classes, batch.crowd))
+    made = (
+        iter([row[:n] for row, n in zip(x, counts, strict=True)]) for x in (batch.boxes, batch.classes, batch.crowd)
+    )
     boxes, classes, crowd = made
     return boxes, classes, crowd
 

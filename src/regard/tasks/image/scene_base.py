@@ -40,7 +40,9 @@ class SceneTask(SplitTask[Any]):
         validate(config)
         self.config, self.labels = config, list(data.labels())
         if data.image_size is None:
-            raise BadInput(f"{data.title()} has images of many sizes; set data.image_size, the size that the model reads.")
+            raise BadInput(
+                f"{data.title()} has images of many sizes; set data.image_size, the size that the model reads."
+            )
         self.preprocess = Preprocess(
             pair(data.image_size), len(data.mean), tuple(data.mean), tuple(data.std), 1.0, "bilinear", "corner"
         )

@@ -149,7 +149,7 @@ class SemanticSegmenter(Predictor):
         return Masks(tuple(found), image.width, image.height)
 
     @torch.no_grad()
-    def probabilities(self, image: Any, options: Options = Options()) -> Float[Tensor, "K y x"]:  # noqa: B008
+    def probabilities(self, image: Any, options: Options = Options()) -> Float[Tensor, "K y x"]:
         """Return the probability of every class, on the pixels of the photo resized to the model's windows."""
         total: Tensor | None = None
         for scale in options.scales:
