@@ -286,9 +286,12 @@ def center_crop_layout(
     rounding    of the beginning, where the margin is odd: to the even number, or down
     """
     high, wide = (math.floor(side / crop) for side in size)
+    if mode == "corner":
+        rows, columns = Letterbox(image_size[::-1], (high, wide)).size
+        return (columns, rows), (0, 0)
     if mode == "squash":
         width, height = wide, high
-    elif mode in ("border", "corner"):
+    elif mode == "border":
         shrink = max(image_size[0] / wide, image_size[1] / high)
         width, height = (max(1, round(side / shrink)) for side in image_size)
     elif high == wide:
@@ -297,8 +300,6 @@ def center_crop_layout(
     else:  # as timm, which rounds only here
         shrink = min(image_size[0] / wide, image_size[1] / high)
         width, height = (round(side / shrink) for side in image_size)
-    if mode == "corner":
-        return (width, height), (0, 0)
     if mode != "border":
         width, height = max(width, size[1]), max(height, size[0])  # rounding may have made it smaller
     left, top = (_margin(side, cut, rounding) for side, cut in ((width, size[1]), (height, size[0])))

@@ -91,11 +91,14 @@ class ObjectDetection(SceneTask):
 
     def weighted(self, losses: Mapping[str, Tensor], images: int) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the sum of losses (each a vector over the layers) by weight, and the parts for the log."""
-        c = self.config
-        weights = {"classes": c.class_weight, "l1": c.l1_weight, "giou": c.giou_weight}
-        total = images * torch.stack([weights.get(name, 1.0) * each.sum() for name, each in losses.items()]).sum()
+        weights = self.weights()
+        total = images * torch.stack([weights[name] * each.sum() for name, each in losses.items()]).sum()
         parts = {f"{name}_loss": images * each[-1].detach() for name, each in losses.items()}
         return total, {"loss": total.detach()} | parts
+
+    def weights(self) -> dict[str, float]:
+        """Return the weight of every loss by name."""
+        return {"classes": self.config.class_weight, "l1": self.config.l1_weight, "giou": self.config.giou_weight}
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
@@ -114,12 +117,16 @@ class ObjectDetection(SceneTask):
 
 def detection_targets(batch: SceneBatch) -> Targets:
     """Return the objects of a batch that are matched: all but crowds, as centres and sizes from 0 to 1."""
-    kept = batch.present & ~batch.crowd
-    order = kept.int().sort(dim=1, descending=True, stable=True).indices
+    order, counts = matched_objects(batch)
     boxes = batch.boxes.gather(1, order[..., None].expand(-1, -1, 4)) / image_sides(batch.sizes)[:, None]
-    counts = kept.sum(1).tolist()
-    most = max(counts, default=0)
-    return Targets(batch.classes.gather(1, order)[:, :most], corners_to_centres(boxes)[:, :most], counts)
+    return Targets(batch.classes.gather(1, order), corners_to_centres(boxes), counts)
+
+
+def matched_objects(batch: SceneBatch) -> tuple[Int[Tensor, "B M"], list[int]]:
+    """Return the numbers of the objects that are matched, first in the row of each image, and how many they are."""
+    kept = batch.present & ~batch.crowd
+    counts: list[int] = kept.sum(1).tolist()
+    return kept.int().sort(dim=1, descending=True, stable=True).indices[:, : max(counts, default=0)], counts
 
 
 def image_sides(sizes: Int[Tensor, "B 2"]) -> Float[Tensor, "B 4"]:
