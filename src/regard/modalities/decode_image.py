@@ -287,6 +287,8 @@ def center_crop_layout(
     """
     high, wide = (math.floor(side / crop) for side in size)
     if mode == "corner":
+        from regard.modalities.letterbox import Letterbox  # with torch, which decoding needs not
+
         rows, columns = Letterbox(image_size[::-1], (high, wide)).size
         return (columns, rows), (0, 0)
     if mode == "squash":

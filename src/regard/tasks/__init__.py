@@ -38,6 +38,7 @@ TASKS: Registry = {
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -66,6 +67,7 @@ PREDICTORS: Registry = {
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
 }
 
 

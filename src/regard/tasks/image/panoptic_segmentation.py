@@ -110,7 +110,9 @@ class PanopticSegmentation(ObjectDetection):
                 there = set(true.unique().tolist()) - {0}  # a segment may have lost its pixels when it was resized
                 classes = {n + 1: int(batch.classes[b, n]) for n in range(count) if n + 1 in there}
                 crowd = [n + 1 for n in range(count) if bool(batch.crowd[b, n]) and n + 1 in there]
-                scores.update(found.segments.cpu().numpy(), dict(enumerate(found.classes, 1)), _array(true), classes, crowd)
+                scores.update(
+                    found.segments.cpu().numpy(), dict(enumerate(found.classes, 1)), _array(true), classes, crowd
+                )
         return scores.compute() | {"loss": total / images, "images": images}
 
 
@@ -166,7 +168,7 @@ def panoptic_segments(
         if not small:
             break
         kept = [query for query in kept if query not in small]
-    first = {number: query for number, query in reversed([*zip(merged, kept, strict=True)])}  # the query of a segment
+    first = dict(reversed([*zip(merged, kept, strict=True)]))  # the query of a segment
     ordered = sorted(first)
     renumbered = torch.zeros(len(kept) + 1, dtype=torch.int64, device=numbers.device)
     renumbered[ordered] = torch.arange(1, len(ordered) + 1, device=numbers.device)

@@ -30,7 +30,7 @@ EVAL_PIXELS = 2**22  # pixels of a batch of `evaluate`
 
 
 class SceneTask(SplitTask[Any]):
-    """A task over a dataset of scenes. Its Config has `augment`, specs of joint augmentations."""
+    """A task over a dataset of scenes."""
 
     split_size = unit = "images"
     ragged = False  # all batches have one canvas
@@ -64,10 +64,6 @@ class SceneTask(SplitTask[Any]):
     def images(self, batch: SceneBatch) -> Float[Tensor, "B C Y X"]:
         """Return the images of a batch on the canvas, normalised, 0 around them."""
         return on_canvas(self.preprocess.normalize(batch.pixels) * batch.inside[:, None], self.preprocess.size)
-
-    def augmented(self, batch: SceneBatch, rng: torch.Generator | None) -> SceneBatch:
-        """Return the batch after the augmentations of the task, in order."""
-        return batch
 
     def count(self, batch: SceneBatch) -> int:
         return len(batch.pixels)
