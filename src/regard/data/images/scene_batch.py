@@ -10,15 +10,15 @@ and the box of a whole image is (0, 0, columns, rows).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Pair, Tensor
 from regard.data.base import TensorBatch
 from regard.data.ragged import round_up
 
@@ -41,6 +41,12 @@ class Scene:
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.pixels.shape[1], self.pixels.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.pixels, self.classes, self.boxes, self.crowd, self.masks, self.labels, self.depth)
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -73,8 +79,8 @@ class SceneBatch(TensorBatch):
         return (rows < self.sizes[:, :1])[:, :, None] & (columns < self.sizes[:, 1:])[:, None, :]
 
     @classmethod
-    def collate(cls, scenes: Sequence[Scene], multiple: int = 1) -> Self:
-        """Pad scenes to one size, rounded up to a `multiple`."""
+    def collate(cls, scenes: Sequence[Scene], multiple: int = 1, size: Pair | None = None) -> Self:
+        """Pad scenes to one size, by default the largest of them, rounded up to a `multiple`."""
         if not scenes:
             raise BadInput("a batch needs at least one scene")
         for name in ("masks", "labels", "depth"):
@@ -82,7 +88,9 @@ class SceneBatch(TensorBatch):
                 raise BadInput(f"some scenes of a batch have {name} and some have none; expected all or none")
         b, m = len(scenes), max(len(scene) for scene in scenes)
         sizes = np.array([scene.size for scene in scenes])
-        y, x = (round_up(int(side), multiple) for side in sizes.max(0))
+        y, x = (round_up(int(side), multiple) for side in size or sizes.max(0))
+        if (sizes > (y, x)).any():
+            raise BadInput(f"a scene of {sizes.max(0)[0]} x {sizes.max(0)[1]} pixels does not fit into {y} x {x}")
         pixels = np.zeros((b, len(scenes[0].pixels), y, x), np.uint8)
         classes, crowd = np.zeros((b, m), np.int64), np.zeros((b, m), bool)
         boxes = np.zeros((b, m, 4), np.float32)
@@ -105,6 +113,13 @@ class SceneBatch(TensorBatch):
                 depth[i, :rows, :columns] = scene.depth
         counts = np.array([len(scene) for scene in scenes])
         return cls(*(torch.from_numpy(a) for a in (pixels, sizes, counts, classes, boxes, crowd, masks, labels, depth)))
+
+
+def take_objects(scene: Scene, which: Any) -> Scene:
+    """Return a scene with these of its objects (numbers, or True for each that stays)."""
+    objects = (scene.classes, scene.boxes, scene.crowd, scene.masks)
+    classes, boxes, crowd, masks = (None if array is None else array[which] for array in objects)
+    return replace(scene, classes=classes, boxes=boxes, crowd=crowd, masks=masks)
 
 
 def mask_boxes(masks: np.ndarray) -> np.ndarray:
