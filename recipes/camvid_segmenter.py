@@ -5,7 +5,8 @@ data       CamVid, 367 training, 101 validation and 233 test frames, resized to 
 licence    CamVid's licence does not allow it, so no model is shipped
 paper      Strudel et al., Segmenter, ICCV 2021, arXiv:2105.05633
 machine    one GPU; 4,000 updates of 8 frames
-expected   not measured yet: no GPU was at hand
+expected   not known yet
+measured   not on a GPU yet
 command    regard train camvid_segmenter --out runs/camvid-segmenter
            regard see frame.jpg --model runs/camvid-segmenter
 """
