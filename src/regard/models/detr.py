@@ -50,11 +50,11 @@ from regard.positions.none import NoPositions
 from regard.tokens.patches import pixel_slots
 
 
-def _backbone(size: str, **settings: Any) -> dict[str, Any]:
-    return {**RESNETS[size], "num_classes": 0, "norm": "frozen", **settings}
+def _backbone(size: str, **settings: Any) -> ResNetConfig:
+    return ResNetConfig(**RESNETS[size] | {"num_classes": 0, "norm": "frozen"} | settings)
 
 
-_R50 = ResNetConfig(**_backbone("50"))
+_R50 = _backbone("50")
 
 
 @dataclass(frozen=True)
