@@ -46,6 +46,7 @@ MODELS: Registry = {
     "swinv2": ("regard.models.swinv2", "SwinV2"),
     "mvit": ("regard.models.mvit", "MViT"),
     "unet": ("regard.models.unet", "UNet"),
+    "segmenter": ("regard.models.segmenter", "Segmenter"),
 }
 
 
