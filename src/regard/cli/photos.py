@@ -98,7 +98,7 @@ def default_photo_model(verb: str, kind: type[Output]) -> str:
     for name, folder in zoo().items():
         task = (json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}).get("name")
         if task in PREDICTORS:
-            cls = resolve(PREDICTORS, task, "task")
+            cls: Any = resolve(PREDICTORS, task, "task")
             if cls.outputs is kind and [*cls.inputs.values()] == [Image]:
                 return name
     raise BadInput(f"No model for regard {verb} ships with this version; give one with --model, or train one.")

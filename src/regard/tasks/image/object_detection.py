@@ -14,10 +14,11 @@ arXiv:2005.12872
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -31,6 +32,7 @@ from regard.losses.detection import detection_losses
 from regard.losses.set_matching import Matches, MatchingWeights, Targets, assign, matching_cost
 from regard.metrics.average_precision import DETECTION_METRICS, AveragePrecision
 from regard.metrics.base import loss_metric
+from regard.modalities.base import Output
 from regard.modalities.box_geometry import centres_to_corners, corners_to_centres
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
@@ -105,12 +107,13 @@ class ObjectDetection(SceneTask):
         for batch in self.eval_batches(model, split):
             output = model(self.images(batch), batch.sizes)
             total, images = total + float(self.losses(output, batch)[0]), images + len(batch.pixels)
-            found = detections(output)
-            boxes = found.boxes * image_sides(batch.sizes)[:, None]
-            rows = zip(found.scores, found.classes, boxes, *_objects(batch), strict=True)
+            said = detections(output)
+            boxes = said.boxes * image_sides(batch.sizes)[:, None]
+            rows = zip(said.scores, said.classes, boxes, *_objects(batch), strict=True)
             for score, classes, box, true_boxes, true_classes, crowd in rows:
                 scores.update(box, score, classes, true_boxes, true_classes, crowd)
-        return scores.compute() | {"loss": total / images, "images": images}
+        found = {name: value for name, value in scores.compute().items() if math.isfinite(value)}  # sizes that occur
+        return found | {"loss": total / images, "images": images}
 
 
 def detection_targets(batch: SceneBatch) -> Targets:
@@ -177,8 +180,8 @@ class ObjectDetector(Predictor):
     """
 
     inputs = {"image": Image}  # noqa: RUF012
-    outputs = Boxes
-    options = Options
+    outputs: ClassVar[type[Output]] = Boxes
+    options: ClassVar[type] = Options
 
     def __init__(self, model: nn.Module, labels: Sequence[str], preprocess: Preprocess | Mapping[str, Any]) -> None:
         if isinstance(preprocess, Mapping):
@@ -186,7 +189,7 @@ class ObjectDetector(Predictor):
         check_outputs(model, labels, len(labels))
         self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
 
-    def predict(self, batch: list[Any], options: Options) -> list[Boxes]:
+    def predict(self, batch: list[Any], options: Any) -> list[Any]:
         return [self._boxes(image, one, options) for image, one in self.detect(batch)]
 
     @torch.no_grad()
@@ -201,14 +204,14 @@ class ObjectDetector(Predictor):
                 yield image, Detections(scores, classes, boxes)
 
     def _boxes(self, image: Any, found: Detections, options: Options) -> Boxes:
-        sides = image.width, image.height
+        wide, high = image.width, image.height
         rows = zip(found.scores.tolist(), found.classes.tolist(), found.boxes.tolist(), strict=True)
         boxes = tuple(
-            Box(*(edge * sides[n % 2] for n, edge in enumerate(corners)), self.labels[k], min(1.0, score))
-            for score, k, corners in rows
+            Box(left * wide, top * high, right * wide, bottom * high, self.labels[k], min(1.0, score))
+            for score, k, (left, top, right, bottom) in rows
             if score >= options.min_score
         )
-        return Boxes(boxes, *sides)
+        return Boxes(boxes, wide, high)
 
     def attention(self, image: Any) -> list[Trace]:
         """Return the attention maps of all layers for one image."""

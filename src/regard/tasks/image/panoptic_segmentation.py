@@ -14,6 +14,7 @@ Kirillov, He, Girshick, Rother, Dollár: Panoptic Segmentation. CVPR 2019. arXiv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,8 @@ class PanopticSegmentation(ObjectDetection):
                 scores.update(
                     found.segments.cpu().numpy(), dict(enumerate(found.classes, 1)), _array(true), classes, crowd
                 )
-        return scores.compute() | {"loss": total / images, "images": images}
+        counted = {name: value for name, value in scores.compute().items() if math.isfinite(value)}  # kinds that occur
+        return counted | {"loss": total / images, "images": images}
 
 
 def _to_canvas(canvas: tuple[int, int], rows: int, columns: int) -> Callable[[Tensor], Tensor]:
@@ -200,7 +202,7 @@ class PanopticSegmenter(ObjectDetector):
     Other images of a batch do not change an output.
     """
 
-    outputs = Masks  # type: ignore[assignment]
+    outputs = Masks
     options = Options
 
     def __init__(
@@ -216,9 +218,9 @@ class PanopticSegmenter(ObjectDetector):
         self.things = list(things)
 
     @torch.no_grad()
-    def predict(self, batch: list[Any], options: Options) -> list[Masks]:  # type: ignore[override]
+    def predict(self, batch: list[Any], options: Any) -> list[Any]:
         stuff = {k for k, label in enumerate(self.labels) if label not in self.things}
-        found = []
+        found = list[Masks]()
         for image in batch:  # one at a time: masks of all queries are large
             check_cancelled()
             output = self.model(*letterbox([image], self.preprocess, next(self.model.parameters())))
