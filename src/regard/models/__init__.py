@@ -45,6 +45,7 @@ MODELS: Registry = {
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
     "mvit": ("regard.models.mvit", "MViT"),
+    "unet": ("regard.models.unet", "UNet"),
 }
 
 
@@ -66,4 +67,4 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     return built
 
 
-__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("ImageModel", "ModelContract")}, MODELS)
+__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)
