@@ -67,6 +67,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "causal", "steps", "decoding"}),
     "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }

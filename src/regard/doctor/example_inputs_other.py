@@ -6,6 +6,7 @@
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
+    (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (centres, contexts) a word and its context words
 
@@ -135,6 +136,22 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def stories(model: Any) -> TargetInputs:
+    """Return stories of sentences with a question each."""
+    generator, vocab = torch.Generator().manual_seed(1), model.config.vocab
+    sentences = torch.randint(2, vocab, (len(WORD_LENGTHS), max(WORD_LENGTHS), 4), generator=generator)
+    questions = torch.randint(2, vocab, (len(WORD_LENGTHS), 3), generator=generator)
+    return TargetInputs(
+        (sentences, questions), (torch.tensor(WORD_LENGTHS), None), ("sentences", "questions"), call=_answer_logits
+    )
+
+
+def _answer_logits(model: Any, sentences: Tensor, questions: Tensor, lengths: Tensor | None = None) -> Tensor:
+    if lengths is None:
+        lengths = torch.full((len(sentences),), sentences.shape[1], device=sentences.device)
+    return model(sentences, lengths, questions)
+
+
 def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
@@ -174,6 +191,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames",): frames,
     ("points",): points,
     ("elements",): elements,
+    ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,

@@ -31,10 +31,10 @@ from torch import nn
 
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.tokens.story_words import FIRST_ANSWER, PAD, UNKNOWN
+from regard.tokens.story_words import FIRST_ANSWER, PAD, UNKNOWN, check_answers
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Config:
     """Hyperparameters; the defaults are those of the paper's joint training on bAbI."""
 
     vocab: int = 200  # word ids, those of padding and unknown words included
-    num_classes: int = 80  # answers; their word ids are 2, 3, ...
+    num_classes: int = 20  # answers; their word ids are 2, 3, ...
     width: int = 50
     hops: int = 3
     max_sentences: int = 50  # ages that have a vector; older sentences share the last
@@ -53,18 +53,19 @@ SIZES: dict[str, dict[str, Any]] = {"tiny": {"width": 20, "hops": 2}, "base": {}
 
 
 class MemN2N(ModelContract):
-    """Sentences and a question in, logits of the answers out."""
+    """Stories and questions in, logits of the answers out."""
 
     forward_methods = ("read",)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         validate(config)
+        check_answers(config.num_classes, config.vocab)
         self.config, c = config, config
         tables = c.hops + 1 if c.tying == "adjacent" else 2  # A_1, C_1 = A_2, ... or A, C
         self.words = nn.Parameter(0.1 * torch.randn(c.vocab, tables, c.width))
         self.ages = nn.Parameter(0.1 * torch.randn(c.max_sentences, tables, c.width))
-        self.observed = nn.ModuleList([ObservedWeights() for _ in range(c.hops)])
+        self.hops = nn.ModuleList([Hop() for _ in range(c.hops)])
         if c.tying == "layerwise":
             self.questions = nn.Parameter(0.1 * torch.randn(c.vocab, 1, c.width))
             self.between = nn.Linear(c.width, c.width, bias=False)
@@ -73,18 +74,18 @@ class MemN2N(ModelContract):
     def forward(
         self,
         sentences: Int[Tensor, "B S W"],
-        lengths: Int[Tensor, " B"],
+        story_lengths: Int[Tensor, " B"],
         questions: Int[Tensor, "B V"],
         ages: Int[Tensor, "B S"] | None = None,
         linear: bool = False,
     ) -> Float[Tensor, "B K"]:
-        """Return the logits of the answers; a story has `lengths` sentences, oldest first."""
-        return self.read(sentences, lengths, questions, ages, linear)[0]
+        """Return the logits of the answers; a story has `story_lengths` sentences, oldest first."""
+        return self.read(sentences, story_lengths, questions, ages, linear)[0]
 
     def read(
         self,
         sentences: Int[Tensor, "B S W"],
-        lengths: Int[Tensor, " B"],
+        story_lengths: Int[Tensor, " B"],
         questions: Int[Tensor, "B V"],
         ages: Int[Tensor, "B S"] | None = None,
         linear: bool = False,
@@ -92,22 +93,18 @@ class MemN2N(ModelContract):
         """Return the logits of the answers and the scores of the sentences at every hop, before the softmax."""
         c, adjacent = self.config, self.config.tying == "adjacent"
         place = torch.arange(sentences.shape[1], device=sentences.device)
-        real = place < lengths[:, None]
-        ages = (lengths[:, None] - 1 - place).clamp(min=0) if ages is None else ages
-        story, place = real.nonzero(as_tuple=True)  # all sentences in one row: most stories are short
-        memory = self._bag(sentences[story, place], self.words)
-        memory = memory + F.embedding(ages[story, place].clamp(max=c.max_sentences - 1), self.ages.flatten(1)).view_as(
-            memory
-        )
+        real = place < story_lengths[:, None]
+        ages = story_lengths[:, None] - 1 - place if ages is None else ages
+        ages = ages.clamp(0, c.max_sentences - 1)
+        memory = self._bag(sentences.flatten(0, 1), self.words).unflatten(0, sentences.shape[:2])
+        memory = (memory + F.embedding(ages, self.ages.flatten(1)).view_as(memory)).unbind(2)
         u = self._bag(questions, self.words if adjacent else self.questions)[:, 0]
         scores = []
-        for hop, observed in enumerate(self.observed):
-            keys, values = memory[:, hop if adjacent else 0], memory[:, hop + 1 if adjacent else 1]
-            score = (keys * u[story]).sum(-1)
-            scores.append(u.new_zeros(real.shape).index_put((story, place), score))
-            weights = scores[-1] if linear else masked_softmax(scores[-1], real).to(u.dtype)
-            read = observed(weights)[story, place, None] * values
-            u = (u if adjacent else self.between(u)).index_add(0, story, read)
+        for number, hop in enumerate(self.hops):
+            keys, values = memory[number : number + 2] if adjacent else memory
+            read, score = hop(u, keys, values, real, linear)
+            u = (u if adjacent else self.between(u)) + read
+            scores.append(score)
         answers = self.words[FIRST_ANSWER : FIRST_ANSWER + c.num_classes, -1] if adjacent else self.head.weight
         return F.linear(u, answers), torch.stack(scores, 1)
 
@@ -123,6 +120,27 @@ class MemN2N(ModelContract):
         )
         k = torch.arange(1, self.config.width + 1, device=words.device, dtype=table.dtype)
         return flat + k / self.config.width * sloped
+
+
+class Hop(nn.Module):
+    """Softmax attention of one query, with scale 1, over the sentences of a story."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observed = ObservedWeights()
+
+    def forward(
+        self,
+        u: Float[Tensor, "B D"],
+        keys: Float[Tensor, "B S D"],
+        values: Float[Tensor, "B S D"],
+        real: Bool[Tensor, "B S"],
+        linear: bool,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"]]:
+        """Return what was read, and the scores of the sentences."""
+        scores = torch.einsum("bsd,bd->bs", keys, u)
+        weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
+        return torch.einsum("bs,bsd->bd", self.observed(weights), values), scores
 
 
 def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:

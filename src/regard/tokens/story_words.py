@@ -15,6 +15,7 @@ from typing import Self
 
 import torch
 
+from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 
 PAD, UNKNOWN, FIRST_ANSWER = 0, 1, 2
@@ -51,6 +52,14 @@ class StoryWords:
         """Return the words of lines that have no id, each once."""
         known = {*self.answers, *self.others}
         return list(dict.fromkeys(word for line in lines for word in split_words(line) if word not in known))
+
+
+def check_answers(num_classes: int, vocab: int) -> None:
+    """Raise `BadInput` for more answers than word ids."""
+    if num_classes > vocab - FIRST_ANSWER:
+        raise BadInput(
+            f"num_classes must be at most vocab - {FIRST_ANSWER} = {vocab - FIRST_ANSWER}, got {num_classes}"
+        )
 
 
 def split_words(line: str) -> list[str]:
