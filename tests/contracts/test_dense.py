@@ -11,6 +11,7 @@ from regard.core.spec import resolve
 from regard.models import MODELS, build
 from regard.models.contract import DenseModel
 
+ONE_OUTPUT = {"segmenter": {"decoder": "linear"}}  # settings for inverse depth
 NAMES = [name for name in MODELS if issubclass(resolve(MODELS, name, "model"), DenseModel)]
 
 
@@ -52,7 +53,7 @@ class TestEveryDenseModel:
             assert model.train(training)(images(0, 3, 32, 32)).shape == (0, 4, 32, 32)
 
     def test_has_one_inverse_depth(self, name):
-        assert made(name, num_outputs=1)(images(2, 3, 32, 48)).shape == (2, 1, 32, 48)
+        assert made(name, num_outputs=1, **ONE_OUTPUT.get(name, {}))(images(2, 3, 32, 48)).shape == (2, 1, 32, 48)
 
     def test_features_are_maps_from_fine_to_coarse(self, name):
         model = made(name)
@@ -64,9 +65,10 @@ class TestEveryDenseModel:
         assert all(each.shape[2] * 96 == each.shape[3] * 64 for each in found)
 
     def test_every_weight_learns(self, name):
-        model = made(name).train()
-        (model(images(3, 3, 32, 32)) ** 2).sum().backward()
-        assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+        model = made(name, num_outputs=4).train()
+        (model(images(3, 3, 32, 32)) ** 3).sum().backward()
+        learned = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+        assert [n for n, gradient in learned.items() if gradient is None or not gradient.any()] == []
 
     def test_a_new_head_has_other_outputs(self, name, tmp_path):
         model = made(name).float()

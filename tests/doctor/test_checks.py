@@ -68,6 +68,11 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "causal", "steps", "decoding"}),
+    "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
+    "segmenter": (
+        {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
     "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }

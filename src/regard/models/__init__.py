@@ -38,6 +38,7 @@ MODELS: Registry = {
     "ctc": ("regard.models.ctc", "CTC"),
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
+    "detr": ("regard.models.detr", "DETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
@@ -46,6 +47,7 @@ MODELS: Registry = {
     "swinv2": ("regard.models.swinv2", "SwinV2"),
     "mvit": ("regard.models.mvit", "MViT"),
     "unet": ("regard.models.unet", "UNet"),
+    "segmenter": ("regard.models.segmenter", "Segmenter"),
 }
 
 
