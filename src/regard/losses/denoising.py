@@ -14,6 +14,8 @@ arXiv:2203.01305
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -33,7 +35,7 @@ def denoising_queries(
 ) -> DenoisingQueries:
     """Return `groups` noised copies of the objects; the generator is on their device."""
     classes, boxes = targets.classes.repeat(1, groups), targets.boxes.repeat(1, groups, 1)
-    kind = {"device": classes.device, "generator": generator}
+    kind: dict[str, Any] = {"device": classes.device, "generator": generator}
     flipped = torch.rand(classes.shape, **kind) < label_noise
     classes = torch.where(flipped, torch.randint(num_classes, classes.shape, **kind), classes)
     noise = (torch.rand(boxes.shape, **kind) * 2 - 1).to(boxes.dtype) * box_noise
