@@ -6,7 +6,7 @@
 | int8 | weights stored in 8 bits |
 | table | rows and operations; `import_state_dict`, `export_state_dict` |
 | checkpoint_formats | shared by folders of transformers and timm |
-| hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, sentence_transformers |
+| hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, dpt, sentence_transformers |
 | timm | vit, deit, vit_hybrid, swin, swinv2, mvitv2, resnet |
 | other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit |
 """
@@ -33,6 +33,7 @@ TABLES: Registry = {
     "timm_swinv2": ("regard.weights.timm.swinv2", "table"),
     "hf_swin": ("regard.weights.hf.swin", "table"),
     "hf_swinv2": ("regard.weights.hf.swinv2", "table"),
+    "hf_dpt": ("regard.weights.hf.dpt", "table"),
     "timm_mvitv2": ("regard.weights.timm.mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.other.torchvision_mvit", "table"),
     "timm_resnet": ("regard.weights.timm.resnet", "table"),
