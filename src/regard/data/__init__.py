@@ -44,6 +44,7 @@ DATA: Registry = {
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
+    "scenes": ("regard.data.images.composed_scenes", "Scenes"),
     "coco": ("regard.data.images.coco", "COCO"),
 }
 

@@ -7,6 +7,7 @@
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
+    (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -135,6 +136,18 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def scenes(model: Any) -> TargetInputs:
+    """Return images of a detector, all of one size."""
+    images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
+    return TargetInputs((images,), (None,), ("images",), call=_objects)
+
+
+def _objects(model: Any, images: Tensor) -> Tensor:
+    """Return logits and boxes of all layers, B Q C."""
+    found = model(images)
+    return torch.cat([found.logits, found.boxes], -1).movedim(0, 2).flatten(2)
+
+
 def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
@@ -175,6 +188,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("points",): points,
     ("elements",): elements,
     ("images", "condition"): intensities,
+    ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

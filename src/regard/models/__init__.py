@@ -37,6 +37,7 @@ MODELS: Registry = {
     "ctc": ("regard.models.ctc", "CTC"),
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
+    "detr": ("regard.models.detr", "DETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
