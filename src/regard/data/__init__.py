@@ -46,6 +46,8 @@ DATA: Registry = {
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
+    "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
 }
 

@@ -48,6 +48,7 @@ MODELS: Registry = {
     "mvit": ("regard.models.mvit", "MViT"),
     "unet": ("regard.models.unet", "UNet"),
     "segmenter": ("regard.models.segmenter", "Segmenter"),
+    "dpt": ("regard.models.dpt", "DPT"),
 }
 
 
