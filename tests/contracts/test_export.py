@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.cost.meta_model import InputShape, make_batch
 from regard.models import MODELS, build
+from tests.long_params import rest_is_long
 
 # What a program of torch.export keeps as its example had it, beside the batch that is free in all of them, and why.
 UNROLLED = "length: its loop over the tokens is written out"
@@ -31,6 +32,7 @@ FIXED = {
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
+    "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
 # In ONNX a network of PyTorch's is one node of any length; a loop of ours is written out there too.
 FREE_IN_ONNX = {"seq2seq", "ctc"}
@@ -48,9 +50,10 @@ SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
-PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet", "unet", "segmenter")
+PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
+PICTURES += ("unet", "segmenter", "dpt")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
-BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
+BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -160,7 +163,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("variant", PARTS)
+@pytest.mark.parametrize("variant", rest_is_long(PARTS, "gpt-modern", "vit-registers"))
 def test_other_parts_leave_the_batch_free_too(variant):
     name, settings = PARTS[variant]
     holds(tiny(name, **settings), ("batch",))

@@ -67,9 +67,15 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (
         {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
+    "dpt": (
+        {"image_size": 32, "patch_size": 8, "width": 12, "heads": 2, "layers": 4, "out_layers": (1, 2, 3, 4)}
+        | {"reassemble_widths": (4, 4, 4, 6), "fusion_width": 6, "num_outputs": 5},
         {"padding", "empty", "causal", "steps", "decoding"},
     ),
     "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
