@@ -30,6 +30,7 @@ DATA: Registry = {
     "labeled_text": ("regard.data.text.labeled_text", "LabeledText"),
     "tagged_sentences": ("regard.data.text.tagged_sentences", "TaggedSentences"),
     "question_answering": ("regard.data.text.question_answering", "QuestionAnswering"),
+    "stories": ("regard.data.text.stories", "Stories"),
     "task_mixture": ("regard.data.text.task_mixture", "TaskMixture"),
     "span_corruption": ("regard.data.text.span_corruption", "SpanCorruption"),
     "word_sentences": ("regard.data.text.word_sentences", "WordSentences"),
