@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.cost.meta_model import InputShape, make_batch
 from regard.models import MODELS, build
+from tests.long_params import rest_is_long
 
 # What a program of torch.export keeps as its example had it, beside the batch that is free in all of them, and why.
 UNROLLED = "length: its loop over the tokens is written out"
@@ -53,7 +54,7 @@ SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_
 PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
-BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
+BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -163,7 +164,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("variant", PARTS)
+@pytest.mark.parametrize("variant", rest_is_long(PARTS, "gpt-modern", "vit-registers"))
 def test_other_parts_leave_the_batch_free_too(variant):
     name, settings = PARTS[variant]
     holds(tiny(name, **settings), ("batch",))

@@ -24,6 +24,7 @@ from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
+from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -39,6 +40,7 @@ from regard.tasks.text.tagging import Tagger
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tasks.text.word2vec import NearestWords
+from regard.tokens.story_words import StoryWords
 from regard.tokens.tokenizer import Tokenizer
 from regard.tokens.word_tokenizer import build_vocabulary
 
@@ -97,6 +99,12 @@ def gpt():
     return TextGenerator(perturb(build("gpt", vocab=text.size, layers=1, length=64, eos=text.eos, **SMALL)), text)
 
 
+def story_answerer():
+    words = StoryWords.of([*LINES, "Who barks?"], ["cat", "dog", "cat,dog"])
+    model = perturb(build("memn2n", size="tiny", vocab=words.size, num_classes=3))
+    return StoryAnswerer(model, list(words.answers), list(words.others), 4)
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -113,6 +121,7 @@ MAKE = {
     "pair_classification": lambda: TextPairClassifier(bert("classes(2)"), tokenizer("bert"), ["a", "b"], 32),
     "tagging": lambda: Tagger(bert("tags(3)"), tokenizer("bert"), ["x", "y", "z"]),
     "extractive_qa": lambda: QuestionAnswerer(bert("span"), tokenizer("bert"), max_answer_tokens=4),
+    "story_answering": story_answerer,
     "word2vec": lambda: NearestWords(
         Word2Vec(Word2VecConfig(vocab=tokenizer("vocabulary").size, width=6)), tokenizer("vocabulary")
     ),
@@ -146,6 +155,7 @@ ITEMS = {
     "decision": [(60.0,), (20.0,)],
     "pair_classification": [(LINES[0], LINES[1]), ("dogs", "A cat sleeps.")],
     "extractive_qa": [(LINES[1], "Who sleeps?"), ("A cat.", "Which old dog barks at the cat?")],
+    "story_answering": [(LINES[0] + " A cat sleeps.", "Who sleeps?"), ("A cat.", "Which dog barks at the cat?")],
     "word2vec": [("dog",), ("cat",)],
     "handwriting": [("31",), ("4",)],
     "pronunciation": [("the",), ("old",), ("cat",)],

@@ -205,6 +205,9 @@ def test_what_transformers_alone_has_is_refused():
     ):
         with pytest.raises(Unsupported, match=why):
             hf_detr.import_config(raw | change)
+    for settings in ({"query_groups": 2}, {"denoising": True}):
+        with pytest.raises(Unsupported, match=next(iter(settings))):
+            hf_detr.table(Config(**settings))
     with pytest.raises(Unsupported, match="frozen"):
         hf_detr.table(Config(backbone=regard.build("resnet", size="tiny").config))
 

@@ -7,8 +7,8 @@
 
 Data sets whose depth is known up to a scale and a shift (stereo without calibration, films) can be mixed, and so can
 disparity and inverse depth. A difference counts where both of its pixels are known. The loss is the sum over all images
-divided by all known pixels of the batch, as in the authors' code, so an image counts by its known pixels; the gradient of
-s and t is part of the loss's.
+divided by all known pixels of the batch, as the authors do, so an image counts by its known pixels. s and t depend on
+the prediction, and the gradient flows through them.
 
 Ranftl, Lasinger, Hafner, Schindler, Koltun: Towards Robust Monocular Depth Estimation (MiDaS). TPAMI 2022.
 arXiv:1907.01341
@@ -58,7 +58,8 @@ def fit_scale_and_shift(
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
     """Return the scale and shift of every image with the least squared error over its known pixels.
 
-    Where the prediction is constant the scale is 0 and the shift the mean of the truth; without a known pixel both are 0.
+    Where the prediction is constant, the scale is 0 and the shift the mean of the truth; both are 0 where nothing is
+    known.
     """
     weight = known.to(depth.dtype)
     count = weight.sum((1, 2)).clamp(min=1)

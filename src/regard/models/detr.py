@@ -14,8 +14,14 @@ image's size.
 `frozen_stages` and the backbone's `norm="frozen"` are for weights trained on ImageNet; to train from scratch use 0 and
 "batch". The first convolution of the panoptic head is computed once for the features, which all queries share.
 
+Two parts make training on few images faster; neither changes a trained model. `query_groups` (Group DETR): in training,
+G groups of queries do not see each other and are matched each on its own, so that every object has G predictions that
+learn from it. `denoising` (DN-DETR): further queries are made of the true objects with noise (losses/denoising.py) and
+learn to undo it, without matching; other queries do not see them. Their positions are the sines of a box through an
+MLP, and their contents an embedding of the class, since DETR's own queries have no anchors.
+
 Carion, Massa, Synnaeve, Usunier, Kirillov, Zagoruyko: End-to-End Object Detection with Transformers. ECCV 2020.
-arXiv:2005.12872
+arXiv:2005.12872; Chen et al.: Group DETR. ICCV 2023. arXiv:2207.13085; Li et al.: DN-DETR. CVPR 2022. arXiv:2203.01305
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.mask import KeyMask
+from regard.attention.mask import DenseMask, KeyMask
 from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.decoder import Decoder, DecoderBlock
@@ -76,6 +82,8 @@ class Config:
     feedforward: str = "relu"
     attention: Any = "softmax"  # of the encoder: a spec, a list of them (one a layer, cycled), or a module
     masks: bool = False  # with the panoptic head
+    query_groups: int = 1  # groups of queries in training, each matched on its own; one of them is used afterwards
+    denoising: bool = False  # can take noised objects as further queries in training
 
 
 _SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "attention_dropout": 0.0}
@@ -124,7 +132,8 @@ class DETR(ModelContract):
         self.positions = SinusoidalGridPositions(config.width)
         encoder = [_encoder_block(config, layer) for layer in range(config.encoder_layers)]
         self.encoder = Encoder(encoder, NoPositions(), None, 0.0)
-        self.queries = nn.Parameter(torch.randn(config.num_queries, config.width))
+        self.queries = nn.Parameter(torch.randn(config.query_groups * config.num_queries, config.width))
+        self.denoising = DenoisingEmbedding(config.num_classes, config.width) if config.denoising else None
         decoder = [_decoder_block(config, layer) for layer in range(config.decoder_layers)]
         self.decoder = Decoder(decoder, NoPositions(), nn.LayerNorm(config.width), 0.0, causal=False)
         for parameter in (*self.encoder.parameters(), *self.decoder.parameters()):
@@ -140,9 +149,13 @@ class DETR(ModelContract):
         self,
         images: Float[Tensor, "B C Y X"],
         sizes: Int[Tensor, "B 2"] | None = None,
+        denoising: DenoisingQueries | None = None,
         pass_state: PassState | None = None,
     ) -> DETROutput:
-        """Return the predictions for images whose own rows and columns are `sizes`; None: without padding."""
+        """Return the predictions for images whose own rows and columns are `sizes`; None: without padding.
+
+        In training the queries are those of all groups, then those of `denoising`.
+        """
         *grids, features = self.stem(images)
         grid = features.shape[2], features.shape[3]
         real, mask = grid_sizes(images, sizes, grid), None
@@ -150,14 +163,37 @@ class DETR(ModelContract):
             mask = KeyMask(real_cells(real, grid).flatten(1))
         places = self.positions(real, grid, features.dtype)
         memory = self.encoder(features.flatten(2).mT, mask, branch(pass_state, "encoder"), places)
-        nothing = self.queries.new_zeros(len(images), *self.queries.shape)
+        content, anchors, groups = self.object_queries(len(images), denoising)
         queries = self.decoder.forward_layers(
-            nothing, memory, None, mask, branch(pass_state, "decoder"), self.queries[None], places
+            content, memory, groups, mask, branch(pass_state, "decoder"), anchors, places
         )
         masks = None
         if self.mask_head is not None:
             masks = self.mask_head(queries[-1], memory, mask, features, grids[-2::-1])
         return DETROutput(self.class_head(queries), self.box_head(queries).sigmoid(), masks)
+
+    def object_queries(
+        self, batch: int, denoising: DenoisingQueries | None
+    ) -> tuple[Float[Tensor, "B Q C"], Float[Tensor, "#B Q C"], DenseMask | None]:
+        """Return contents and positions of the decoder's queries, and which of them see each other (None: all)."""
+        size = self.config.num_queries
+        places = self.queries[None, : len(self.queries) if self.training else size]
+        content = places.new_zeros(batch, *places.shape[1:])
+        group = torch.arange(places.shape[1], device=places.device) // size
+        if denoising is None:
+            if places.shape[1] == size:
+                return content, places, None
+            return content, places, DenseMask((group[:, None] == group).expand(batch, -1, -1))
+        if self.denoising is None:
+            raise BadInput("this model takes no denoising queries; build it with denoising=True")
+        noised = self.denoising(denoising)
+        content = torch.cat([content, noised[0]], 1)
+        places = torch.cat([places.expand(batch, -1, -1), noised[1]], 1)
+        group = torch.cat([group, denoising.group + self.config.query_groups])
+        real = F.pad(denoising.real, (len(group) - denoising.real.shape[1], 0), value=True)[:, None]
+        is_noised = group >= self.config.query_groups
+        sees = (group[:, None] == group) | (is_noised[:, None] & (group == 0))
+        return content, places, DenseMask(sees & (real | torch.eye(len(group), dtype=torch.bool, device=group.device)))
 
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the class head by a new one, to fine-tune on other classes."""
@@ -166,6 +202,31 @@ class DETR(ModelContract):
         old = self.class_head.weight
         self.config = replace(self.config, num_classes=num_classes)
         self.class_head = nn.Linear(self.config.width, num_classes + 1, device=old.device, dtype=old.dtype)
+        if self.denoising is not None:
+            self.denoising = DenoisingEmbedding(num_classes, self.config.width).to(old)
+
+
+class DenoisingQueries(NamedTuple):
+    """Noised objects, as further queries of the decoder; losses.denoising makes them."""
+
+    classes: Int[Tensor, "B P"]
+    boxes: Float[Tensor, "B P 4"]  # centres and sizes, fractions of the image
+    group: Int[Tensor, " P"]  # from 0; groups do not see each other
+    real: Bool[Tensor, "B P"]  # False: padding
+
+
+class DenoisingEmbedding(nn.Module):
+    """Contents and positions of denoising queries."""
+
+    def __init__(self, num_classes: int, width: int) -> None:
+        super().__init__()
+        self.classes = nn.Embedding(num_classes, width)
+        self.sines = SinusoidalGridPositions(width)
+        self.positions = MLP(2 * width, width, width, layers=2)
+
+    def forward(self, queries: DenoisingQueries) -> tuple[Float[Tensor, "B P C"], Float[Tensor, "B P C"]]:
+        sines = self.sines.vectors(queries.boxes.to(self.classes.weight).unflatten(-1, (2, 2))).flatten(-2)
+        return self.classes(queries.classes), self.positions(sines)
 
 
 class BackboneStem(nn.Module):

@@ -33,6 +33,7 @@ from regard.models.detr import DETR, Config
 from regard.models.resnet import SIZES as RESNETS
 from regard.models.resnet import Config as ResNetConfig
 from regard.weights.checkpoint_formats import (
+    Requirement,
     check_requirements,
     count_labels,
     feedforward_for,
@@ -75,6 +76,11 @@ def mask_head_rows() -> list[Row]:
     for n in range(3):
         rows += linear(f"mask_head.adapter{n + 1}", f"mask_head.adapters.{n}")
     return rows + linear("mask_head.out_lay", "mask_head.out")
+
+
+def requires_plain_queries(config: Config) -> dict[str, Requirement]:
+    """Require one group of queries and no denoising, which only training here has."""
+    return {"query_groups": (1, config.query_groups == 1), "denoising": (False, not config.denoising)}
 
 
 def import_config(external: Mapping[str, Any]) -> Config:
@@ -228,6 +234,7 @@ def _check(config: Config) -> None:
     needed = {
         "attention": requires_softmax(config),
         "feedforward": requires_feedforward(FEEDS, config),
+        **requires_plain_queries(config),
     }
     check_requirements("transformers' DETR", config, needed)
     if config.masks and config.feedforward != "relu":
