@@ -195,7 +195,7 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
         return shape.batch * row_length(model, shape), "elements"
     if "points" in parameters:
         return shape.batch * row_length(model, shape), "points"
-    if "timesteps" in parameters:
+    if {"timesteps", "vectors"} & {*parameters}:
         return shape.batch * row_length(model, shape), "steps"
     if {"images", "image"} & {*parameters}:
         return shape.batch, "clips" if getattr(getattr(model, "config", None), "num_frames", 0) else "images"
@@ -276,6 +276,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "vectors": _vectors("input_dim"),
     "points": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape), 3),
     "text": lambda model, shape: torch.zeros(shape.batch, HANDWRITING_LENGTH, dtype=torch.long),
     "returns": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape)),

@@ -6,6 +6,7 @@
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
+    (vectors)           sequences of vectors, causal
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (centres, contexts) a word and its context words
 
@@ -135,6 +136,22 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def vectors(model: Any) -> TargetInputs:
+    """Return sequences of vectors."""
+    x, lengths = _numbers(TARGET_LENGTHS, model.config.input_dim), torch.tensor(TARGET_LENGTHS)
+    steps = _vector_by_vector if hasattr(model, "read") else None
+    return TargetInputs((x,), (lengths,), ("vectors",), 0, lambda model, x, *lengths: model(x), steps=steps)
+
+
+def _vector_by_vector(model: Any, x: Tensor, *lengths: Tensor) -> Tensor:
+    """Return the output of a model, computed vector by vector."""
+    state, outputs = model.start(len(x)), []
+    for vector in x.split(1, 1):
+        output, state = model.read(vector, state)
+        outputs.append(output)
+    return torch.cat(outputs, 1)
+
+
 def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
@@ -174,6 +191,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames",): frames,
     ("points",): points,
     ("elements",): elements,
+    ("vectors",): vectors,
     ("images", "condition"): intensities,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,

@@ -1,0 +1,1 @@
+"""Tasks of networks with an external memory."""
