@@ -21,17 +21,17 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(),
         task=tapes.Config(),
-        data=CopyTape(batch_size=8),
+        data=CopyTape(batch_size=4),
         train=Train(
-            steps=3750,  # 30,000 sequences
-            learning_rate=3e-3,
+            steps=7500,  # 30,000 sequences
+            learning_rate=2e-3,
             schedule="cosine",
             warmup_steps=50,
             betas=(0.9, 0.98),
             eps=1e-8,
             clip_grad_norm=0.1,  # the norms while learning; a larger one would let a run jump away from its solution
-            eval_interval=250,
-            save_interval=1250,
+            eval_interval=500,
+            save_interval=2500,
             metric="loss",  # wrong bits are 0 on short tapes long before the end
             compile=False,  # a loop as long as the input
         ),

@@ -11,8 +11,8 @@
     address     content -> interpolation -> shift -> sharpening (attention/addressing); with top_k, reads keep k cells
 
 All heads of a step are addressed together. Of several write heads, all erase before any adds. The word that all cells
-hold at the start is learned, from almost zero (Collier, Beel: equal cells make learning reliable; and no cell is special
-beyond the lengths trained on); all heads begin on the first cell. The loop runs in float32: the gradient passes through
+hold at the start is learned, from almost zero: equal cells make learning reliable (Collier, Beel), and none is special
+beyond the lengths trained on. All heads begin on the first cell. The loop runs in float32: the gradient passes through
 every step.
 
 Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401

@@ -56,6 +56,7 @@ class TapeDataset(Dataset):
     bits: int = 8  # of a vector
     min_length: int = 1
     max_length: int = 20  # of a training sequence, each length as likely
+    val_lengths: tuple[int, ...] = (10, 20, 30)  # some longer than those of training: which weights hold beyond them?
     test_lengths: tuple[int, ...] = (20, 40, 80, 120)
     train_examples: int = 30_000
     eval_examples: int = 100  # of each length
@@ -65,6 +66,7 @@ class TapeDataset(Dataset):
     quick_settings = {  # noqa: RUF012
         "bits": 3,
         "max_length": 3,
+        "val_lengths": (2, 4),
         "test_lengths": (3, 5),
         "train_examples": 32,
         "eval_examples": 8,
@@ -77,7 +79,7 @@ class TapeDataset(Dataset):
         validate(self, "data.")
         if self.min_length > self.max_length:
             raise BadInput(f"data.min_length={self.min_length} is above data.max_length={self.max_length}")
-        if max(self.max_length, *self.test_lengths) >= MAX_SIZE:
+        if max(self.max_length, *self.val_lengths, *self.test_lengths) >= MAX_SIZE:
             raise BadInput(f"tapes have at most {MAX_SIZE - 1} vectors")
 
     @property
@@ -96,10 +98,8 @@ class TapeDataset(Dataset):
         return Size(self.min_length + int(numbers[0] % np.uint64(self.max_length + 1 - self.min_length)))
 
     def eval_sizes(self, split: str) -> Sequence[Size]:
-        """Return the sizes that are evaluated: validation on the shortest, middle and longest of training."""
-        low, high = self.min_length, self.max_length
-        lengths = self.test_lengths if split == "test" else sorted({low, (low + high) // 2, high})
-        return [Size(length) for length in lengths]
+        """Return the sizes that are evaluated."""
+        return [Size(length) for length in (self.test_lengths if split == "test" else self.val_lengths)]
 
     def describe_size(self, size: Size) -> str:
         """Return the size in the names of metrics."""
@@ -161,6 +161,7 @@ class RepeatCopyTape(TapeDataset):
 
     max_length: int = 10
     max_copies: int = 10  # of training; each number as likely
+    val_lengths: tuple[int, ...] = (5, 10)
     test_lengths: tuple[int, ...] = (10, 20)
     test_copies: tuple[int, ...] = (10, 20)  # every length with every number
 
@@ -175,7 +176,7 @@ class RepeatCopyTape(TapeDataset):
         return super().draw_size(numbers)._replace(copies=1 + int(numbers[1] % np.uint64(self.max_copies)))
 
     def eval_sizes(self, split: str) -> Sequence[Size]:
-        copies = self.test_copies if split == "test" else sorted({1, self.max_copies})
+        copies = self.test_copies if split == "test" else sorted({(self.max_copies + 1) // 2, self.max_copies})
         return [Size(size.length, many) for size in super().eval_sizes(split) for many in copies]
 
     def describe_size(self, size: Size) -> str:
@@ -216,6 +217,7 @@ class RecallTape(TapeDataset):
     min_length: int = field(2, low=2)
     max_length: int = 6
     item_vectors: int = 3
+    val_lengths: tuple[int, ...] = field((4, 6, 8), low=2)
     test_lengths: tuple[int, ...] = field((6, 10, 15, 20), low=2)
 
     marks: ClassVar[int] = 2  # before an item, around the question

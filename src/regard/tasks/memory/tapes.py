@@ -25,7 +25,7 @@ from regard.core.config import from_dict, to_dict
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import resolve
 from regard.data import DATA
-from regard.data.synthetic.tapes import TapeBatch, TapeDataset, TapeSplit
+from regard.data.synthetic.tapes import Size, TapeBatch, TapeDataset, TapeSplit
 from regard.metrics.base import Metric, loss_metric
 from regard.modalities.text import Text
 from regard.tasks.base import SplitTask
@@ -54,7 +54,7 @@ class Tapes(SplitTask[TapeSplit]):
     data: TapeDataset
 
     def fit(self, config: Any) -> Any:
-        longest = max(self.data.vectors(size) for size in self.data.eval_sizes("val"))
+        longest = self.data.vectors(Size(self.data.max_length))
         if longest > (cells := getattr(config, "cells", longest)):
             warnings.warn(_too_long(longest, cells), stacklevel=2)
         return replace(config, input_dim=self.data.input_dim, output_dim=self.data.output_dim)
@@ -120,7 +120,7 @@ class TapePredictor(Predictor):
     def __init__(self, model: nn.Module, data: str = "copy_tape", settings: Mapping[str, Any] | None = None) -> None:
         self.model, self.data, self.settings = model.eval(), data, settings
         self.tape: TapeDataset = from_dict(resolve(DATA, data, "data"), settings or {})
-        self.examples = (self.tape.example,)  # of the width of this model
+        self.examples = (self.tape.example,)  # type: ignore[misc]  # of the width of this model
 
     def predict(self, batch: list[Any], options: Any) -> list[Text]:
         return [Text(self.answer(line)) for line in batch]
