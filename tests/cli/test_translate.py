@@ -204,6 +204,7 @@ def test_the_demo_translates_and_draws(translator_folder, tmp_path, capsys):
         assert str(tmp_path / "demo" / name) in out
 
 
+@pytest.mark.long
 def test_the_demo_says_so_when_nothing_can_be_compiled(translator_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.cost.meta_model import InputShape, make_batch
 from regard.models import MODELS, build
+from tests.long_params import rest_is_long
 
 # What a program of torch.export keeps as its example had it, beside the batch that is free in all of them, and why.
 UNROLLED = "length: its loop over the tokens is written out"
@@ -42,7 +43,7 @@ ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
     (
         *("gpt", "bert", "star_transformer", "bp_transformer", "sac", "gru_to_attention", "decision_transformer"),
-        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer"),
+        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer", "segmenter"),
     ),
     ONE,
 )
@@ -50,9 +51,9 @@ SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
-PICTURES = ("image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
+PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet", "unet", "segmenter")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
-BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
+BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -162,7 +163,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("variant", PARTS)
+@pytest.mark.parametrize("variant", rest_is_long(PARTS, "gpt-modern", "vit-registers"))
 def test_other_parts_leave_the_batch_free_too(variant):
     name, settings = PARTS[variant]
     holds(tiny(name, **settings), ("batch",))

@@ -69,6 +69,12 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "ntm": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
     "lstm": ({"input_dim": 3, "output_dim": 2, "hidden": 6, "layers": 2}, {"empty", "steps", "decoding"}),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
+    "segmenter": (
+        {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
+    "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }
 IMAGES = {  # models that take images

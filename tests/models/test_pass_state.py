@@ -11,7 +11,7 @@ from regard.core.layer_state import PassState
 from regard.core.shapes import pair
 from regard.core.spec import config_class, resolve
 from regard.models import MODELS
-from regard.models.contract import ImageModel
+from regard.models.contract import DenseModel, ImageModel
 from regard.tasks.base import SplitTask, call_with_state
 from tests.models.published_attention import PublishedAttention
 
@@ -39,10 +39,12 @@ def build(name, **settings):
 def inputs(model):
     """Return a small batch as the model's forward takes it."""
     parameters = list(inspect.signature(model.forward).parameters)
-    if isinstance(model, ImageModel):
+    if isinstance(model, (DenseModel, ImageModel)):
         return (torch.randn(2, model.config.channels, *pair(model.config.image_size)),)
     if parameters[:2] == ["images", "condition"]:
         return (torch.randint(model.config.levels, (2, model.config.channels, *pair(model.config.image_size))),)
+    if parameters[:2] == ["images", "sizes"]:
+        return torch.randn(2, model.config.backbone.channels, 64, 96), torch.tensor([[64, 96], [40, 50]])
     if parameters[0] == "returns":
         steps = torch.arange(4).expand(2, 4)
         return torch.randn(2, 4), torch.randn(2, 4, 3), torch.randn(2, 4, 1), steps

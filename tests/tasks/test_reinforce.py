@@ -295,6 +295,7 @@ def test_log_p_is_zero_where_nothing_is_wanted():
     assert found[0, 1] == logits[0, 1].log_softmax(-1)[4]
 
 
+@pytest.mark.long
 def test_hard_attention_learns_to_write_backwards_and_looks_there():
     """The same toy as soft attention learns; here the aligner sees nothing but the rewards of its draws."""
     torch.set_default_dtype(torch.float32)

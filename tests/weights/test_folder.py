@@ -106,7 +106,7 @@ def test_every_registered_model_round_trips(tmp_path, name):
     asked = {"centres": torch.arange(6)} if name == "word2vec" else make_batch(model, InputShape(batch=2, length=5))
     assert type(found) is type(model)
     for a, b in zip(tree_leaves(found(**asked)), tree_leaves(model(**asked)), strict=True):
-        assert torch.equal(a, b)
+        assert a is b is None or torch.equal(a, b)
 
 
 def test_tied_tensors_are_stored_once_and_tied_again(saved):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DenseMask,
         DocumentMask,
         GlobalMask,
+        KeyMask,
         Mask,
         PaddingMask,
         SegmentMask,
@@ -54,6 +55,7 @@ __all__ = [
     "DocumentMask",
     "GlobalMask",
     "KVCache",
+    "KeyMask",
     "Mask",
     "Mechanism",
     "Mixer",
@@ -70,7 +72,8 @@ __all__ = [
 
 _MODULES = {
     "mask": (
-        "CausalMask", "DenseMask", "DocumentMask", "GlobalMask", "Mask", "PaddingMask", "SegmentMask", "WindowMask"
+        "CausalMask", "DenseMask", "DocumentMask", "GlobalMask", "KeyMask", "Mask", "PaddingMask", "SegmentMask",
+        "WindowMask",
     ),
     "protocol": ("Aligner", "Mechanism", "Mixer", "Traits"),
     "multihead": ("MultiHeadAttention",),

@@ -171,6 +171,24 @@ class PaddingMask(Mask):
         return f"PaddingMask({self.lengths.tolist()})"
 
 
+class KeyMask(Mask):
+    """Only some keys are real, padding may be anywhere: images padded at the right and the bottom, read row by row."""
+
+    batched = True
+
+    def __init__(self, real: Bool[Tensor, "B M"]) -> None:
+        self.real = real
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        return self.real[b, m]
+
+    def _sizes(self) -> tuple[int, int]:
+        return self.real.shape[1], self.real.shape[1]
+
+    def __repr__(self) -> str:
+        return f"KeyMask({tuple(self.real.shape)})"
+
+
 class WindowMask(Mask):
     """Keys less than `width` positions away, on either side."""
 

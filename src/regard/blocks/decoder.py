@@ -8,7 +8,8 @@ those of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,6 +146,34 @@ class Decoder(Stack):
         `query_positions` are added in every layer to the inputs of q and k in self-attention and of q in
         cross-attention, `memory_positions` to the input of k in cross-attention (DETR).
         """
+        layers = self._layers(x, memory, mask, memory_mask, pass_state, query_positions, memory_positions)
+        return self.final_norm(deque(layers, maxlen=1).pop())
+
+    def forward_layers(
+        self,
+        x: Float[Tensor, "B T C"],
+        memory: Float[Tensor, "B N C"],
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        pass_state: PassState | None = None,
+        query_positions: Float[Tensor, "#B T C"] | None = None,
+        memory_positions: Float[Tensor, "#B N C"] | None = None,
+    ) -> Float[Tensor, "L B T C"]:
+        """Return the vectors after every block, each through the last norm: what auxiliary losses read (DETR)."""
+        layers = self._layers(x, memory, mask, memory_mask, pass_state, query_positions, memory_positions)
+        return self.final_norm(torch.stack(list(layers)))
+
+    def _layers(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        pass_state: PassState | None,
+        query_positions: Tensor | None,
+        memory_positions: Tensor | None,
+    ) -> Iterator[Tensor]:
+        """Yield the vectors after each block, not normed."""
         pass_state = PassState() if pass_state is None else pass_state
         if self.causal:
             mask = CausalMask() if mask is None else CausalMask() & mask
@@ -156,7 +185,7 @@ class Decoder(Stack):
             cross = PositionInfo(index, memory_index, query_vectors=query_positions, key_vectors=memory_positions)
         for depth, block in enumerate(self.blocks):
             x = block(x, memory, mask, memory_mask, where, pass_state.layer(depth), cross)
-        return self.final_norm(x)
+            yield x
 
     def start(self, memory: Float[Tensor, "B N C"], memory_mask: DenseMask | None, capacity: int) -> State:
         """Return a state with the keys of the memory and empty caches for `capacity` slots."""

@@ -6,7 +6,8 @@
 C is a convolution, N a norm; both are passed in, since the same blocks are used in a ResNet (batch norm) and in the
 stem of a hybrid ViT (standardised weights, group norm). The first block of a stage halves the grid in its 3 x 3
 convolution ("version 1.5") and in a 1 x 1 convolution on the skip path. A gate may scale the channels of the branch
-before the sum (squeeze-and-excitation). Images are B C Y X.
+before the sum (squeeze-and-excitation). The last stage may keep the grid and dilate its convolutions instead (DC5).
+Images are B C Y X.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385
 """
@@ -133,14 +134,19 @@ def make_stages(
     norm: NormFactory,
     drop: Sequence[float],
     gate: GateFactory | None = None,
+    dilated_conv: ConvFactory | None = None,
 ) -> nn.ModuleList:
-    """Build stages of `layers` blocks, each twice as wide as the last and, except the first, on half its grid."""
+    """Build stages of `layers` blocks, each twice as wide as the last and, except the first, on half its grid.
+
+    With `dilated_conv` the last stage keeps the grid; all its blocks but the first have these convolutions.
+    """
     block, made, rates = BLOCKS[kind], [], iter(drop)
     for depth, count in enumerate(layers):
         wide, blocks = width * 2**depth, []
+        dilated = dilated_conv if depth == len(layers) - 1 else None
         for n in range(count):
-            stride = 2 if depth and not n else 1
-            blocks.append(block(in_channels, wide, stride, conv, norm, next(rates)))
+            stride = 2 if depth and not n and dilated is None else 1
+            blocks.append(block(in_channels, wide, stride, dilated if dilated and n else conv, norm, next(rates)))
             in_channels = wide * block.expansion
             blocks[-1].gate = None if gate is None else gate(in_channels)
         made.append(Stage(blocks))

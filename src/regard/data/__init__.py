@@ -1,7 +1,7 @@
 """Datasets and the batches made of them: in memory where they fit, in shards on disk where they do not.
 
 text/        parallel corpora, running text, masked and labelled sentences, questions, pronunciations, mixtures
-images/      image datasets in memory (CIFAR-10, a folder), image shards
+images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes with boxes, masks, class maps or depth
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
 episodes/    recorded episodes of a pendulum
@@ -45,6 +45,10 @@ DATA: Registry = {
     "repeat_copy": ("regard.data.synthetic.tapes", "RepeatCopyTape"),
     "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
+    "camvid": ("regard.data.images.camvid", "CamVid"),
+    "bccd": ("regard.data.images.coco", "BCCD"),
+    "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "coco": ("regard.data.images.coco", "COCO"),
 }
 
 # Tasks of a mixture: inputs and outputs are both text.

@@ -8,6 +8,7 @@
     (elements)          sets of vectors, with padding
     (vectors)           sequences of vectors, causal
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
+    (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -152,6 +153,18 @@ def _vector_by_vector(model: Any, x: Tensor, *lengths: Tensor) -> Tensor:
     return torch.cat(outputs, 1)
 
 
+def scenes(model: Any) -> TargetInputs:
+    """Return images of a detector, all of one size."""
+    images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
+    return TargetInputs((images,), (None,), ("images",), call=_objects)
+
+
+def _objects(model: Any, images: Tensor) -> Tensor:
+    """Return logits and boxes of all layers, B Q C."""
+    found = model(images)
+    return torch.cat([found.logits, found.boxes], -1).movedim(0, 2).flatten(2)
+
+
 def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
@@ -193,6 +206,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("elements",): elements,
     ("vectors",): vectors,
     ("images", "condition"): intensities,
+    ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

@@ -1,4 +1,4 @@
-"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines, set matching, boxes, focal, dice."""
+"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines, set matching, boxes, denoising, focal, dice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
     "ctc": ("ctc_loss", "forced_align"),
+    "denoising": ("denoising_losses", "denoising_queries"),
     "detection": ("detection_losses", "mask_losses"),
     "dice": ("dice_loss",),
     "focal": ("sigmoid_focal_loss",),

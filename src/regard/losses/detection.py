@@ -41,7 +41,8 @@ def detection_losses(
         targets: the objects.
         matches: what `assign(matching_cost(...))` returns.
         no_object_weight: weight of "no object" in the cross-entropy, against its number.
-        num_boxes: the number of objects to divide by; in data-parallel training its mean over the processes.
+        num_boxes: the number of objects to divide by; in data-parallel training its mean over the processes. With
+            groups of queries, as many times.
     """
     layer, image, query, target = matches
     exact = torch.promote_types(logits.dtype, torch.float32)
@@ -53,12 +54,21 @@ def detection_losses(
     entropy = F.cross_entropy(logits.flatten(0, 2).to(exact), labels.flatten(), weight, reduction="none")
     total_weight = weight[labels].flatten(1).sum(1)
 
+    classes = entropy.view(len(logits), -1).sum(1) / total_weight
+    return {"classes": classes, **box_losses(boxes, targets, matches, _count(targets, num_boxes))}
+
+
+def box_losses(
+    boxes: Float[Tensor, "L B Q 4"], targets: Targets, matches: Matches, count: float
+) -> dict[str, Float[Tensor, "L"]]:
+    """Return the losses "l1" and "giou" of the matched pairs, divided by `count`."""
+    layer, image, query, target = matches
+    exact = torch.promote_types(boxes.dtype, torch.float32)
     found, true = boxes[layer, image, query].to(exact), targets.boxes[image, target].to(exact)
     giou = generalized_iou(centres_to_corners(found), centres_to_corners(true))
     return {
-        "classes": entropy.view(len(logits), -1).sum(1) / total_weight,
-        "l1": _sum_by_layer((found - true).abs().sum(-1), layer, len(boxes)) / _count(targets, num_boxes),
-        "giou": _sum_by_layer(1 - giou, layer, len(boxes)) / _count(targets, num_boxes),
+        "l1": sum_by_layer((found - true).abs().sum(-1), layer, len(boxes)) / count,
+        "giou": sum_by_layer(1 - giou, layer, len(boxes)) / count,
     }
 
 
@@ -77,12 +87,13 @@ def mask_losses(
     found = F.interpolate(found, true_masks.shape[-2:], mode="bilinear", align_corners=False).flatten(1)
     losses = {"focal": sigmoid_focal_loss(found, true).mean(1), "dice": dice_loss(found, true)}
     count = _count(targets, num_boxes)
-    return {name: _sum_by_layer(loss, layer, len(masks)) / count for name, loss in losses.items()}
+    return {name: sum_by_layer(loss, layer, len(masks)) / count for name, loss in losses.items()}
 
 
 def _count(targets: Targets, num_boxes: float | None) -> float:
     return max(1, sum(targets.counts) if num_boxes is None else num_boxes)
 
 
-def _sum_by_layer(values: Tensor, layer: Tensor, layers: int) -> Tensor:
+def sum_by_layer(values: Tensor, layer: Tensor, layers: int) -> Tensor:
+    """Return the sum of the values of each layer."""
     return values.new_zeros(layers).index_add(0, layer, values)

@@ -7,7 +7,7 @@ The costs of all layers and images are one tensor (L B Q M), computed on the dev
 solver (Jonker and Volgenant's, O(M² Q) an image) then takes them one by one.
 
 Carion, Massa, Synnaeve, Usunier, Kirillov, Zagoruyko: End-to-End Object Detection with Transformers. ECCV 2020.
-arXiv:2005.12872
+arXiv:2005.12872; Chen et al.: Group DETR. ICCV 2023. arXiv:2207.13085 (groups)
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def matching_cost(
     return cost - weights.giou * generalized_iou(*pairs)
 
 
-def assign(cost: Float[Tensor, "L B Q M"], counts: Sequence[int]) -> Matches:
+def assign(cost: Float[Tensor, "L B Q M"], counts: Sequence[int], groups: int = 1) -> Matches:
     """Return the pairs of least total cost in every layer and image; with more objects than queries, some stay single.
+
+    With `groups`, the queries are as many groups of one size, each matched by itself: one object to many queries.
 
     A cost that is not finite is replaced by one that any finite cost undercuts: a diverged prediction then shows in the
     loss, where training looks for it.
@@ -84,12 +86,16 @@ def assign(cost: Float[Tensor, "L B Q M"], counts: Sequence[int]) -> Matches:
 
     if len(counts) != cost.shape[1] or max(counts, default=0) > cost.shape[3]:
         raise BadInput(f"A cost of shape {tuple(cost.shape)} (L B Q M) does not fit the counts {list(counts)}.")
+    if cost.shape[2] % groups:
+        raise BadInput(f"{cost.shape[2]} queries are not {groups} groups of one size")
+    cost = cost.unflatten(2, (groups, -1)).movedim(2, 1).flatten(0, 1)  # each group of a layer as a layer
     most = torch.finfo(torch.float32).max
     exact = torch.promote_types(cost.dtype, torch.float32)
     on_host = cost.detach().to(exact).nan_to_num(most, most, most).cpu().numpy()
     parts = [np.zeros((4, 0), np.int64)]
     for layer, images in enumerate(on_host):
         for image, (costs, count) in enumerate(zip(images, counts, strict=True)):
-            pairs = linear_sum_assignment(costs[:, :count])
-            parts.append(np.stack([np.full_like(pairs[0], layer), np.full_like(pairs[0], image), *pairs]))
+            query, target = linear_sum_assignment(costs[:, :count])
+            place = [np.full_like(query, layer // groups), np.full_like(query, image)]
+            parts.append(np.stack([*place, query + layer % groups * cost.shape[2], target]))
     return Matches(*torch.from_numpy(np.concatenate(parts, 1)).to(cost.device, non_blocking=True))

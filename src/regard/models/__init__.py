@@ -39,6 +39,7 @@ MODELS: Registry = {
     "ctc": ("regard.models.ctc", "CTC"),
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
+    "detr": ("regard.models.detr", "DETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
@@ -46,6 +47,8 @@ MODELS: Registry = {
     "swin": ("regard.models.swin", "Swin"),
     "swinv2": ("regard.models.swinv2", "SwinV2"),
     "mvit": ("regard.models.mvit", "MViT"),
+    "unet": ("regard.models.unet", "UNet"),
+    "segmenter": ("regard.models.segmenter", "Segmenter"),
 }
 
 
@@ -67,4 +70,4 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     return built
 
 
-__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("ImageModel", "ModelContract")}, MODELS)
+__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)

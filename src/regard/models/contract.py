@@ -13,6 +13,9 @@
 Image models add what users of timm look for: `forward_features`, `num_features`, `reset_classifier`, and `pooled`,
 `grid`, `features` for heads of one's own. A model of one's own derives from `ModelContract` or `ImageModel` and
 overrides what differs; tests/models/test_contract.py checks every registered model.
+
+Dense models derive from `DenseModel`: ``forward(images B C Y X) -> B K Y X`` at the images' own size, K =
+`Config.num_outputs` (logits of classes, or one inverse depth), `features` as above, and `reset_head` for new outputs.
 """
 
 from __future__ import annotations
@@ -74,3 +77,28 @@ class ImageModel(ModelContract):
             nn.init.trunc_normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
         return head
+
+
+class DenseModel(ModelContract):
+    """A model from images to `Config.num_outputs` numbers for every pixel: logits of classes, or inverse depth.
+
+    `head` is the part whose shape depends on `num_outputs`; `_make_head` builds it.
+    """
+
+    forward_methods: ClassVar[tuple[str, ...]] = ("features",)
+    head: nn.Module
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Return the feature maps that the decoder reads, B C y x, finest first."""
+        raise NotImplementedError
+
+    def reset_head(self, num_outputs: int) -> None:
+        """Replace the head by a new one with so many outputs."""
+        if num_outputs < 1:
+            raise BadInput(f"num_outputs must be at least 1, got {num_outputs}")
+        like = next(self.parameters())
+        self.config = replace(self.config, num_outputs=num_outputs)
+        self.head = self._make_head().to(like).train(self.training)
+
+    def _make_head(self) -> nn.Module:
+        raise NotImplementedError

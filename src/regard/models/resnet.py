@@ -7,7 +7,7 @@
 
 Norms are batch norms. Two stems: a 7 x 7 convolution with stride 2 and max-pooling for images of 224, and a 3 x 3
 convolution for images of 32. The last norm of every block is initialised with 0, so that blocks start as the identity
-(Goyal et al. 2017).
+(Goyal et al. 2017). As the backbone of a detector its norms may be frozen, and its last stage dilated.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385; Goyal et al.: Accurate,
 Large Minibatch SGD. 2017. arXiv:1706.02677; Hu, Shen, Sun: Squeeze-and-Excitation Networks. CVPR 2018. arXiv:1709.01507
@@ -16,6 +16,7 @@ Large Minibatch SGD. 2017. arXiv:1706.02677; Hu, Shen, Sun: Squeeze-and-Excitati
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -23,9 +24,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
+from regard.blocks.norms import FrozenBatchNorm2d
 from regard.blocks.residual import drop_path_rates
-from regard.blocks.resnet_blocks import BLOCKS, ResNetBlock, make_stages
+from regard.blocks.resnet_blocks import BLOCKS, NormFactory, ResNetBlock, make_stages
 from regard.core.config import field
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ImageModel
@@ -43,6 +46,8 @@ class Config:
     layers: tuple[int, ...] = (2, 2, 2, 2)  # blocks of each stage
     width: int = 64  # of the first stage, doubled in each next; a bottleneck's output is 4 times as wide
     stem: Literal["large", "small"] = "large"  # 7 x 7 with stride 2 and max-pooling, or 3 x 3
+    norm: Literal["batch", "frozen"] = "batch"  # frozen: statistics and factors are those of loaded weights
+    dilated: bool = False  # the last stage of bottlenecks has dilation 2 in place of stride 2 (DC5)
     squeeze_excitation: bool = False  # weight the channels of every block
     dropout: float = field(0.0, low=0, below=1)
     drop_path: float = field(0.0, low=0, below=1)
@@ -77,11 +82,14 @@ class ResNet(ImageModel):
         super().__init__()
         validate(config)
         self.config = config
-        self.stem = Stem(config.channels, config.width, large=config.stem == "large")
+        norm = NORMS[config.norm]
+        self.stem = Stem(config.channels, config.width, config.stem == "large", norm)
         drop = drop_path_rates(config.drop_path, sum(config.layers))
         gate = SqueezeExcitation if config.squeeze_excitation else None
-        sizes = config.block, config.width, config.layers, config.width
-        self.stages = make_stages(*sizes, _conv, nn.BatchNorm2d, drop, gate)
+        if config.dilated and config.block != "bottleneck":
+            raise BadInput("dilated=True needs block='bottleneck', got block='basic'")
+        sizes, dilated_conv = (config.block, config.width, config.layers, config.width), partial(_conv, dilation=2)
+        self.stages = make_stages(*sizes, _conv, norm, drop, gate, dilated_conv if config.dilated else None)
         self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
@@ -108,7 +116,10 @@ class ResNet(ImageModel):
         return self.features(images)[-1].movedim(1, -1)
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
-        """Return the output of each stage, B C Y X, at strides 4, 8, 16 and 32; with the small stem 1, 2, 4 and 8."""
+        """Return the output of each stage, B C Y X, at strides 4, 8, 16 and 32; with the small stem 1, 2, 4 and 8.
+
+        A dilated last stage has the stride of the one before.
+        """
         check_images(images, self.config.channels)
         x = self.stem(images.contiguous(memory_format=torch.channels_last))  # faster convolutions
         found = []
@@ -126,17 +137,17 @@ class ResNet(ImageModel):
             elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
                 module.reset_parameters()
         for module in self.modules():
-            if isinstance(module, ResNetBlock):
+            if isinstance(module, ResNetBlock) and self.config.norm == "batch":  # a frozen 0 would stay
                 nn.init.zeros_(module.last_norm.weight)  # type: ignore[arg-type]
 
 
 class Stem(nn.Module):
     """The layers before the stages."""
 
-    def __init__(self, channels: int, width: int, large: bool) -> None:
+    def __init__(self, channels: int, width: int, large: bool, norm: NormFactory) -> None:
         super().__init__()
         self.conv = _conv(channels, width, 7 if large else 3, 2 if large else 1)
-        self.norm = nn.BatchNorm2d(width)
+        self.norm = norm(width)
         self.pool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
@@ -163,5 +174,8 @@ class SqueezeExcitation(nn.Module):
         return out
 
 
-def _conv(inward: int, out: int, kernel: int, stride: int) -> nn.Module:
-    return nn.Conv2d(inward, out, kernel, stride, kernel // 2, bias=False)
+NORMS: dict[str, NormFactory] = {"batch": nn.BatchNorm2d, "frozen": FrozenBatchNorm2d}
+
+
+def _conv(inward: int, out: int, kernel: int, stride: int, dilation: int = 1) -> nn.Module:
+    return nn.Conv2d(inward, out, kernel, stride, kernel // 2 * dilation, dilation, bias=False)

@@ -139,7 +139,7 @@ class ViT(ImageModel):
             prefix=config.num_prefix_tokens,
         )
         late = config.pool == "mean_norm"
-        blocks = [_block(config, layer, grid) for layer in range(config.layers)]
+        blocks = [make_block(config, layer, grid) for layer in range(config.layers)]
         self.encoder = Encoder(blocks, NoPositions(), None if late else _norm(config), config.dropout)
         self.pool_norm = _norm(config) if late else None
         self.pre_logits = nn.Linear(config.width, config.representation_size) if config.representation_size else None
@@ -223,7 +223,8 @@ class ViT(ImageModel):
             nn.init.trunc_normal_(self.prefix_tokens, std=0.02)
 
 
-def _block(config: Config, layer: int, grid: tuple[int, int]) -> EncoderBlock:
+def make_block(config: Config, layer: int, grid: tuple[int, int]) -> EncoderBlock:
+    """Return a block of the encoder for a grid of this size at the training size."""
     mix = build_mixer(
         layer_spec(config.attention, layer),
         layer=layer,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from string import Formatter
 from typing import Any, NamedTuple
@@ -243,6 +243,20 @@ class Row:
 def linear(external: str, internal: str, op: Op = same) -> list[Row]:
     """Return the rows of the weight and the bias of a linear layer, a convolution or a norm."""
     return [Row(f"{external}.{part}", f"{internal}.{part}", op) for part in ("weight", "bias")]
+
+
+def nested(rows: Sequence[Row], external: str, internal: str) -> list[Row]:
+    """Return rows with prefixes before their names: the table of a part as rows of the whole."""
+
+    def prefixed(names: Names, prefix: str) -> Names:
+        if isinstance(names, tuple):
+            return tuple(name and prefix + name for name in names)
+        return names and prefix + names
+
+    return [
+        replace(row, external=prefixed(row.external, external), internal=prefixed(row.internal, internal))
+        for row in rows
+    ]
 
 
 def import_state_dict(table: Sequence[Row], external: Mapping[str, Tensor], model: nn.Module) -> None:

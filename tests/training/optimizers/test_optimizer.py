@@ -439,6 +439,7 @@ def test_a_convex_problem_is_solved(spec):
     assert loss.item() < 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", list(OPTIMIZERS))
 def test_a_small_transformer_learns_to_reverse(spec):
     from regard.models.transformer import Config, Transformer

@@ -36,7 +36,18 @@ from regard.weights.checkpoint_formats import (
     single_token,
 )
 from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
-from regard.weights.table import Row, computed, export_state_dict, import_state_dict, same, stack, tie, view, zero
+from regard.weights.table import (
+    Row,
+    computed,
+    export_state_dict,
+    import_state_dict,
+    linear,
+    same,
+    stack,
+    tie,
+    view,
+    zero,
+)
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -55,8 +66,6 @@ def table(config: Config) -> list[Row]:
     _check(config)
     shared = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
     output = "lm_head.weight"
-    three = stack("three (h d) ... -> (h three d) ...", three=3, h=config.heads)
-    two = stack("two (h d) ... -> (h two d) ...", two=2, h=config.heads)
     rows = [
         Row("final_logits_bias", "head.bias", view("1 v -> v"))
         if config.head_bias
@@ -65,30 +74,34 @@ def table(config: Config) -> list[Row]:
         if config.tied
         else Row(shared, "embed.weight", tie),
     ]
-    for stack_of in ("encoder", "decoder"):
-        here, there = f"{stack_of}.blocks.{{}}", f"model.{stack_of}.layers.{{}}"
-        rows.append(Row(f"model.{stack_of}.embed_positions.weight", f"{stack_of}.positions", computed(config.length)))
+    for side in ("encoder", "decoder"):
+        rows.append(Row(f"model.{side}.embed_positions.weight", f"{side}.positions", computed(config.length)))
+    rows += block_rows(config.heads)
+    return rows if config.tied else [*rows, Row(output, "head.weight", same)]
+
+
+def block_rows(heads: int) -> list[Row]:
+    """Return the rows of all blocks of encoder and decoder, by names that other models of transformers have too."""
+    three = stack("three (h d) ... -> (h three d) ...", three=3, h=heads)
+    two = stack("two (h d) ... -> (h two d) ...", two=2, h=heads)
+    rows = []
+    for side in ("encoder", "decoder"):
+        here, there = f"{side}.blocks.{{}}", f"model.{side}.layers.{{}}"
         for kind in ("weight", "bias"):
             external = tuple(f"{there}.self_attn.{name}_proj.{kind}" for name in "qkv")
-            rows += [
-                Row(external, f"{here}.mix.project.qkv.{kind}", three),
-                Row(f"{there}.self_attn.out_proj.{kind}", f"{here}.mix.join.out.{kind}", same),
-                Row(f"{there}.self_attn_layer_norm.{kind}", f"{here}.mix_norm.{kind}", same),
-            ]
-            if stack_of == "decoder":
-                external = tuple(f"{there}.encoder_attn.{name}_proj.{kind}" for name in "kv")
-                rows += [
-                    Row(f"{there}.encoder_attn.q_proj.{kind}", f"{here}.cross.project.q.{kind}", same),
-                    Row(external, f"{here}.cross.project.kv.{kind}", two),
-                    Row(f"{there}.encoder_attn.out_proj.{kind}", f"{here}.cross.join.out.{kind}", same),
-                    Row(f"{there}.encoder_attn_layer_norm.{kind}", f"{here}.cross_norm.{kind}", same),
-                ]
-            rows += [
-                Row(f"{there}.fc1.{kind}", f"{here}.feed.up.{kind}", same),
-                Row(f"{there}.fc2.{kind}", f"{here}.feed.down.{kind}", same),
-                Row(f"{there}.final_layer_norm.{kind}", f"{here}.feed_norm.{kind}", same),
-            ]
-    return rows if config.tied else [*rows, Row(output, "head.weight", same)]
+            rows.append(Row(external, f"{here}.mix.project.qkv.{kind}", three))
+        rows += linear(f"{there}.self_attn.out_proj", f"{here}.mix.join.out")
+        rows += linear(f"{there}.self_attn_layer_norm", f"{here}.mix_norm")
+        rows += linear(f"{there}.fc1", f"{here}.feed.up")
+        rows += linear(f"{there}.fc2", f"{here}.feed.down")
+        rows += linear(f"{there}.final_layer_norm", f"{here}.feed_norm")
+    here, there = "decoder.blocks.{}", "model.decoder.layers.{}.encoder_attn"
+    for kind in ("weight", "bias"):
+        external = tuple(f"{there}.{name}_proj.{kind}" for name in "kv")
+        rows.append(Row(external, f"{here}.cross.project.kv.{kind}", two))
+    rows += linear(f"{there}.q_proj", f"{here}.cross.project.q")
+    rows += linear(f"{there}.out_proj", f"{here}.cross.join.out")
+    return rows + linear(f"{there}_layer_norm", f"{here}.cross_norm")
 
 
 def import_config(external: Mapping[str, Any]) -> Config:

@@ -31,18 +31,25 @@ FEEDS = {"relu": F.relu, "gelu": F.gelu}
 def table(config: Config, bias: bool = True) -> list[Row]:
     """Return the rows for a model with this Config; `bias` as in ``torch.nn.Transformer(bias=...)``."""
     _check(config)
-    by_head = view("(three h d) ... -> (h three d) ...", three=3, h=config.heads)
+    why = "torch.nn.Transformer takes vectors and gives vectors"
+    rows = [Row(None, name, reason=why) for name in ("embed.weight", "head.weight", "head.bias")]
+    rows += stack_rows(config.heads)
+    return rows if bias else [_without_bias(row) for row in rows]
+
+
+def stack_rows(heads: int) -> list[Row]:
+    """Return the rows of encoder and decoder."""
+    by_head = view("(three h d) ... -> (h three d) ...", three=3, h=heads)
     first_and_rest = split(
         "(h d) ... -> 1 h d ...",
         "(h two d) ... -> two h d ...",
         lengths=(1, 2),
         along="three",
         then="three h d ... -> (three h d) ...",
-        h=config.heads,
+        h=heads,
         two=2,
     )
-    why = "torch.nn.Transformer takes vectors and gives vectors"
-    rows = [Row(None, name, reason=why) for name in ("embed.weight", "head.weight", "head.bias")]
+    rows = []
     for kind in ("weight", "bias"):
         for stack in ("encoder", "decoder"):
             here, there = f"{stack}.blocks.{{}}", f"{stack}.layers.{{}}"
@@ -64,7 +71,7 @@ def table(config: Config, bias: bool = True) -> list[Row]:
                 same,
             ),
         ]
-    return rows if bias else [_without_bias(row) for row in rows]
+    return rows
 
 
 def import_config(external: nn.Transformer, vocab: int, **settings: Any) -> Config:

@@ -61,6 +61,13 @@ def table(config: Config) -> list[Row]:
         rows += _pair(
             f"{external}.downsample.0", f"{external}.downsample.1", f"{internal}.down.conv", f"{internal}.down.norm"
         )
+    if config.norm == "frozen":
+        rows = [
+            Row(row.external, None, reason="frozen norms count no batches")
+            if str(row.external).endswith("num_batches_tracked")
+            else row
+            for row in rows
+        ]
     if config.num_classes:
         rows += linear("fc", "head")
     return rows

@@ -1,0 +1,163 @@
+"""Datasets in COCO's format: BCCD, folders in the usual layouts, and files with mistakes in them."""
+
+import copy
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regard.core.errors import BadInput
+from regard.data.images.coco import BCCD, COCO
+from tests.data.images import needs_data
+
+IMAGES = [
+    {"id": 10, "file_name": "a.png", "width": 20, "height": 10},
+    {"id": 7, "file_name": "b.png", "width": 6, "height": 9},
+]
+CATEGORIES = [{"id": 90, "name": "cat"}, {"id": 3, "name": "dog"}]  # gaps, and not in order
+SQUARE = [2, 2, 8, 2, 8, 8, 2, 8]
+
+
+def annotation(number, box, category=90, image=10, **more):
+    return {"id": number, "image_id": image, "category_id": category, "bbox": box, **more}
+
+
+GOOD = {
+    "images": IMAGES,
+    "categories": CATEGORIES,
+    "annotations": [
+        annotation(1, [2, 2, 6, 6], segmentation=[SQUARE]),
+        annotation(2, [15, -3, 10, 8], 3, segmentation=[SQUARE]),  # over the edge
+        annotation(3, [0, 0, 20, 10], iscrowd=1, segmentation={"size": [10, 20], "counts": [50, 100, 50]}),
+    ],
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a folder with these annotations and return its path."""
+
+    def make(stored, file="instances_train.json", images="images"):
+        (tmp_path / images).mkdir(exist_ok=True, parents=True)
+        for each in IMAGES:
+            Image.new("RGB", (each["width"], each["height"]), "red").save(tmp_path / images / each["file_name"])
+        (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / file).write_text(stored if isinstance(stored, str) else json.dumps(stored))
+        return str(tmp_path)
+
+    return make
+
+
+def changed(**more):
+    return {**copy.deepcopy(GOOD), **more}
+
+
+def with_annotation(*args, **more):
+    return changed(annotations=[*GOOD["annotations"], annotation(*args, **more)])
+
+
+def test_category_ids_with_gaps_crowds_clipped_boxes_and_images_without_objects(write):
+    data = COCO(path=write(GOOD), masks=True)
+    assert data.labels() == ["dog", "cat"]
+    batch = data.load("train").collate(torch.arange(2))
+    assert batch.counts.tolist() == [3, 0]
+    assert batch.classes[0].tolist() == [1, 0, 1]
+    assert batch.boxes[0].tolist() == [[2, 2, 8, 8], [15, 0, 20, 5], [0, 0, 20, 10]]
+    assert batch.crowd[0].tolist() == [False, False, True]
+    assert batch.masks[0].sum((1, 2)).tolist() == [36, 36, 100]
+    assert batch.sizes.tolist() == [[10, 20], [9, 6]]
+
+
+def test_usual_layouts_are_found(write):
+    for file, images in (
+        ("annotations/instances_train2017.json", "train2017"),
+        ("train/_annotations.coco.json", "train"),
+        ("train.json", "images"),
+    ):
+        path = write(GOOD, file, images)
+        assert len(COCO(path=path).load("train")) == 2
+        shutil.rmtree(path)
+
+
+def test_objects_without_area_are_left_out_with_a_warning(write, caplog):
+    for box in ([5, 5, 0, 3], [5, 5, -2, 3], [30, 2, 4, 4], [-9, 0, 9, 5]):
+        caplog.clear()
+        split = COCO(path=write(with_annotation(4, box))).load("train")
+        assert len(split[0]) == 3
+        assert any("1 objects have no area inside their image" in line for line in caplog.messages)
+
+
+def test_polygons_of_two_points_are_left_out_with_a_warning(write, caplog):
+    stored = with_annotation(4, [1, 1, 4, 4], segmentation=[[1, 1, 5, 5]])
+    assert len(COCO(path=write(stored), masks=True).load("train")[0]) == 3
+    assert any("no polygon of three points" in line for line in caplog.messages)
+    assert len(COCO(path=write(stored)).load("train")[0]) == 4, "the box is good"
+    mixed = with_annotation(4, [1, 1, 4, 4], segmentation=[[1, 1, 5, 5], SQUARE])
+    assert len(COCO(path=write(mixed), masks=True).load("train")[0]) == 4
+
+
+def test_missing_images_are_left_out_with_a_warning(write, caplog):
+    gone = {"id": 8, "file_name": "gone.png", "width": 5, "height": 5}
+    split = COCO(path=write(changed(images=[gone, *IMAGES]))).load("train")
+    assert len(split) == 2
+    assert any("1 of 3 images" in line for line in caplog.messages)
+    with pytest.raises(BadInput, match="none of the 1 images"):
+        COCO(path=write(changed(images=[gone], annotations=[]))).load("train")
+    outside = {**gone, "file_name": "../../secret.png"}
+    assert len(COCO(path=write(changed(images=[outside, *IMAGES]))).load("train")) == 2
+
+
+def test_ten_thousand_boxes_of_one_image(write):
+    many = [annotation(n, [n % 15, n % 7, 2, 2]) for n in range(10_000)]
+    batch = COCO(path=write(changed(annotations=many))).load("train").collate(torch.tensor([0]))
+    assert batch.boxes.shape == (1, 10_000, 4)
+
+
+def test_files_with_mistakes_are_refused(write):
+    twice = [*GOOD["annotations"], GOOD["annotations"][0]]
+    for stored, message in (
+        ("{", "cannot be read as JSON"),
+        ("[]", "expected an object"),
+        (changed(images=None), "no list of images"),
+        (changed(images=[*IMAGES, IMAGES[0]]), "the id 10 occurs twice in 'images'"),
+        (changed(annotations=twice), "the id 1 occurs twice in 'annotations'"),
+        (changed(categories=[*CATEGORIES, {"id": 3, "name": "cow"}]), "two categories have the id '3'"),
+        (changed(categories=[*CATEGORIES, {"id": 4, "name": "cat"}]), "two categories have the name 'cat'"),
+        (with_annotation(4, [1, 1, 2, 2], image=99), "annotation 4 is of image 99"),
+        (with_annotation(4, [1, 1, 2, 2], 5), "unknown category 5"),
+        (with_annotation(4, [1, 1, 2]), "four finite numbers"),
+        (with_annotation(4, [1, 1, 2, float("nan")]), "four finite numbers"),
+        (changed(annotations=[{"id": 1, "image_id": 10}]), "has no 'bbox'"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            COCO(path=write(stored)).load("train")
+
+
+def test_masks_and_files_of_another_size_are_refused(write):
+    wrong = changed(images=[{**IMAGES[0], "width": 21}, IMAGES[1]])
+    with pytest.raises(BadInput, match="has 10 x 20 pixels, but"):
+        COCO(path=write(wrong)).load("train")[0]
+    for shape, message in (
+        ({"size": [20, 10], "counts": [200]}, "size"),
+        ({"size": [10, 20], "counts": [1, 2]}, "add up to 3 pixels"),
+    ):
+        data = COCO(path=write(with_annotation(4, [1, 1, 2, 2], segmentation=shape)), masks=True)
+        with pytest.raises(BadInput, match=message):
+            data.load("train")[0]
+
+
+@needs_data("bccd")
+def test_bccd_has_its_images_and_boxes():
+    data = BCCD(image_size=(240, 320))
+    assert data.labels() == ["RBC", "WBC", "Platelets"]
+    splits = {part: data.load(part) for part in data.splits()}
+    assert {part: len(split) for part, split in splits.items()} == {"train": 205, "val": 87, "test": 72}
+    assert sum(len(each) for each in splits["test"].source.annotations.values()) == 945
+    batch = splits["train"].collate(torch.tensor([0, 1]))
+    assert batch.pixels.shape == (2, 3, 240, 320)
+    np.testing.assert_allclose(batch.boxes[0, 0], [34, 157.5, 143, 240])
+    assert (batch.boxes[..., 2:] >= batch.boxes[..., :2]).all()
