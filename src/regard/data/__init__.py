@@ -30,6 +30,7 @@ DATA: Registry = {
     "labeled_text": ("regard.data.text.labeled_text", "LabeledText"),
     "tagged_sentences": ("regard.data.text.tagged_sentences", "TaggedSentences"),
     "question_answering": ("regard.data.text.question_answering", "QuestionAnswering"),
+    "stories": ("regard.data.text.stories", "Stories"),
     "task_mixture": ("regard.data.text.task_mixture", "TaskMixture"),
     "span_corruption": ("regard.data.text.span_corruption", "SpanCorruption"),
     "word_sentences": ("regard.data.text.word_sentences", "WordSentences"),
@@ -48,7 +49,12 @@ DATA: Registry = {
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
+    "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
+    "voc": ("regard.data.images.voc", "VOC"),
+    "yolo": ("regard.data.images.yolo", "YOLO"),
+    "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 
 # Tasks of a mixture: inputs and outputs are both text.

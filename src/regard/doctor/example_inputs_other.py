@@ -7,6 +7,7 @@
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
     (vectors)           sequences of vectors, causal
+    (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
@@ -153,6 +154,22 @@ def _vector_by_vector(model: Any, x: Tensor, *lengths: Tensor) -> Tensor:
     return torch.cat(outputs, 1)
 
 
+def stories(model: Any) -> TargetInputs:
+    """Return stories of sentences with a question each."""
+    generator, vocab = torch.Generator().manual_seed(1), model.config.vocab
+    sentences = torch.randint(2, vocab, (len(WORD_LENGTHS), max(WORD_LENGTHS), 4), generator=generator)
+    questions = torch.randint(2, vocab, (len(WORD_LENGTHS), 3), generator=generator)
+    return TargetInputs(
+        (sentences, questions), (torch.tensor(WORD_LENGTHS), None), ("sentences", "questions"), call=_answer_logits
+    )
+
+
+def _answer_logits(model: Any, sentences: Tensor, questions: Tensor, lengths: Tensor | None = None) -> Tensor:
+    if lengths is None:
+        lengths = torch.full((len(sentences),), sentences.shape[1], device=sentences.device)
+    return model(sentences, lengths, questions)
+
+
 def scenes(model: Any) -> TargetInputs:
     """Return images of a detector, all of one size."""
     images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -205,6 +222,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("points",): points,
     ("elements",): elements,
     ("vectors",): vectors,
+    ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
     ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,

@@ -22,6 +22,7 @@ MODELS: Registry = {
     "sac": ("regard.models.sac", "SAC"),
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
+    "memn2n": ("regard.models.memn2n", "MemN2N"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "convs2s": ("regard.models.convs2s", "ConvS2S"),
@@ -49,6 +50,8 @@ MODELS: Registry = {
     "mvit": ("regard.models.mvit", "MViT"),
     "unet": ("regard.models.unet", "UNet"),
     "segmenter": ("regard.models.segmenter", "Segmenter"),
+    "dpt": ("regard.models.dpt", "DPT"),
+    "swin_pyramid": ("regard.models.swin_pyramid", "SwinPyramid"),
 }
 
 

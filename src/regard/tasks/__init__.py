@@ -24,6 +24,7 @@ TASKS: Registry = {
     "pair_classification": ("regard.tasks.text.classification", "TextClassification"),
     "tagging": ("regard.tasks.text.tagging", "Tagging"),
     "extractive_qa": ("regard.tasks.text.extractive_qa", "ExtractiveQA"),
+    "story_answering": ("regard.tasks.memory.stories", "StoryAnswering"),
     "word2vec": ("regard.tasks.text.word2vec", "WordVectors"),
     "bidirectional_lm": ("regard.tasks.text.bidirectional_lm", "BidirectionalLM"),
     "handwriting": ("regard.tasks.strokes.handwriting", "Handwriting"),
@@ -37,6 +38,9 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -52,6 +56,7 @@ PREDICTORS: Registry = {
     "pair_classification": ("regard.tasks.text.classification", "TextPairClassifier"),
     "tagging": ("regard.tasks.text.tagging", "Tagger"),
     "extractive_qa": ("regard.tasks.text.extractive_qa", "QuestionAnswerer"),
+    "story_answering": ("regard.tasks.memory.stories", "StoryAnswerer"),
     "word2vec": ("regard.tasks.text.word2vec", "NearestWords"),
     "bidirectional_lm": ("regard.tasks.text.bidirectional_lm", "ContextualEmbedder"),
     "handwriting": ("regard.tasks.strokes.handwriting", "HandwritingSynthesizer"),
@@ -64,6 +69,9 @@ PREDICTORS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
 }
 
 

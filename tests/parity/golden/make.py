@@ -294,6 +294,18 @@ def make_timm_hybrid():
     images("timm_vit_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
 
 
+def make_dpt():
+    import transformers
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 12}
+    sizes |= {"image_size": 32, "backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [4, 4, 6, 6]}
+    sizes |= {"fusion_hidden_size": 4, "use_auxiliary_head": False, "num_labels": 2}
+    ours = {"num_outputs": 2, "image_size": 32, "width": 8, "heads": 2, "layers": 4, "ffn": 12, "eps": 1e-12}
+    ours |= {"out_layers": [1, 2, 3, 4], "reassemble_widths": [4, 4, 6, 6], "fusion_width": 4}
+    theirs = transformers.DPTForSemanticSegmentation(transformers.DPTConfig(**sizes))
+    images("hf_dpt", transformers, theirs, "dpt", ours, (1, 3, 32, 32))
+
+
 def make_vit_pytorch_cct():
     from importlib.metadata import version
 
@@ -340,3 +352,4 @@ if __name__ == "__main__":
     make_vit_pytorch_cct()
     make_timm_hybrid()
     make_timm_resnet()
+    make_dpt()

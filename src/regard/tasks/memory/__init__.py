@@ -1,1 +1,1 @@
-"""Tasks of networks with an external memory."""
+"""Tasks of memory networks: stories to answer questions about, tapes to copy."""
