@@ -24,11 +24,11 @@ from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
-from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from regard.tasks.memory.stories import StoryAnswerer
+from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
