@@ -96,6 +96,7 @@ IMAGES = {  # models that take images
     "mvit": {"image_size": 24, "patch_size": 2, "width": 8, "heads": 1, "layers": (1, 1, 1), "kv_stride": 2},
     "cct": {"image_size": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
     "resnet": {"image_size": 32, "size": "18"},
+    "efficientnet_lite": {"size": "tiny", "image_size": 16},
 }
 
 

@@ -42,6 +42,7 @@ MODELS: Registry = {
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
     "detr": ("regard.models.detr", "DETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
+    "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),

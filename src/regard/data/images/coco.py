@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import BadInput
+from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
 from regard.data.images.scene_batch import Scene, take_objects
@@ -67,6 +68,7 @@ class BCCD(COCO):
     """Blood cells: 364 microscope images of 640 x 480 with boxes of red and white cells and platelets."""
 
     path: str = "bccd"
+    image_size: Size | None = (480, 640)  # the images' own
 
 
 class COCOSource:
