@@ -33,6 +33,7 @@ FIXED = {
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
+    "swin_pyramid": "size: as for swin",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
 # In ONNX a network of PyTorch's is one node of any length; a loop of ours is written out there too.
@@ -52,7 +53,7 @@ SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
 PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
-PICTURES += ("unet", "segmenter", "dpt")
+PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 

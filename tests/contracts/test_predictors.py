@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
-from regard.modalities import Input, Output, Text
+from regard.modalities import Input, Output, Preprocess, Text
 from regard.models import build
 from regard.models.elmo import Config as ELMoConfig
 from regard.models.elmo import ELMo
@@ -24,6 +24,9 @@ from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
+from regard.tasks.image.object_detection import ObjectDetector
+from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
+from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
@@ -139,6 +142,13 @@ MAKE = {
     "image_classification": lambda: regard.load("fashion"),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
+    "semantic_segmentation": lambda: SemanticSegmenter(
+        perturb(build("segmenter", size="tiny", num_outputs=3)), ["a", "b", "c"], Preprocess(32)
+    ),
+    "object_detection": lambda: ObjectDetector(perturb(build("detr", size="tiny", num_classes=2)), ["a", "b"], CORNER),
+    "panoptic_segmentation": lambda: PanopticSegmenter(
+        perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
+    ),
 }
 
 
@@ -148,6 +158,11 @@ def predictor(name):
     return MAKE[name]()
 
 
+CORNER = Preprocess(64, crop_mode="corner")
+PHOTOS = [
+    (torch.arange(size).remainder(251).byte().reshape(shape).numpy(),)
+    for size, shape in ((9120, (40, 76, 3)), (1584, (33, 16, 3)))
+]
 WAVE = torch.sin(torch.arange(4000) / 9.0)
 SENTENCES = [(line,) for line in (LINES[1], "A cat.", LINES[0])]  # one tuple an item, one value a field
 ITEMS = {
@@ -167,9 +182,12 @@ ITEMS = {
     "image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
+ITEMS |= dict.fromkeys(("semantic_segmentation", "object_detection", "panoptic_segmentation"), PHOTOS)
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},
+    "object_detection": {"min_score": 0.2},
+    "panoptic_segmentation": {"min_score": 0.2},
 }
 NAMES = list(PREDICTORS)
 

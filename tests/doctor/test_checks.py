@@ -79,6 +79,11 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         | {"reassemble_widths": (4, 4, 4, 6), "fusion_width": 6, "num_outputs": 5},
         {"padding", "empty", "causal", "steps", "decoding"},
     ),
+    "swin_pyramid": (
+        {"image_size": 28, "patch_size": 2, "width": 8, "heads": (1, 2), "layers": (2, 2), "window_size": 3}
+        | {"pyramid_width": 6, "pool_sizes": (1, 2), "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
     "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
     "word2vec": ({"vocab": 23, "width": 6, "algorithm": "cbow"}, {"empty", "causal", "steps", "decoding"}),
 }

@@ -49,6 +49,9 @@ DATA: Registry = {
     "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
     "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
+    "voc": ("regard.data.images.voc", "VOC"),
+    "yolo": ("regard.data.images.yolo", "YOLO"),
+    "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 
 # Tasks of a mixture: inputs and outputs are both text.

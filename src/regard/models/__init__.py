@@ -50,6 +50,7 @@ MODELS: Registry = {
     "unet": ("regard.models.unet", "UNet"),
     "segmenter": ("regard.models.segmenter", "Segmenter"),
     "dpt": ("regard.models.dpt", "DPT"),
+    "swin_pyramid": ("regard.models.swin_pyramid", "SwinPyramid"),
 }
 
 

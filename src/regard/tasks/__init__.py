@@ -37,6 +37,9 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -64,6 +67,9 @@ PREDICTORS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
 }
 
 

@@ -29,11 +29,9 @@ from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
 from regard.data.images.scene_batch import Scene, take_objects
-from regard.data.images.scene_dataset import ImageFiles, SceneDataset
+from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDataset
 
 log = logging.getLogger("regard")
-
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class COCO(SceneDataset):
 
     def splits(self) -> list[str]:
         folder = data_dir.find_dataset(self.path)
-        if not (found := sorted(part for part in SPLIT_NAMES if _annotation_files(folder, part))):
+        if not (found := sorted(part for part in SPLIT_FOLDERS if _annotation_files(folder, part))):
             tried = "instances_train.json, annotations/instances_train*.json or train/_annotations.coco.json"
             raise BadInput(f"{folder} has no annotations in COCO's format; expected {tried}")
         return found
@@ -204,7 +202,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _annotation_files(folder: Path, part: str) -> list[Path]:
     """Return the annotation files of a split: those of the first naming scheme that has any."""
-    for name in SPLIT_NAMES[part]:
+    for name in SPLIT_FOLDERS[part]:
         for pattern in (
             *(f"instances_{name}*.json", f"annotations/instances_{name}*.json", f"annotations/{name}*.json"),
             *(f"{name}/_annotations.coco.json", f"{name}.json"),
