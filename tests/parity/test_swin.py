@@ -84,7 +84,7 @@ close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("size", OTHERS, ids=str)
+@pytest.mark.parametrize("size", rest_is_long(OTHERS, (48, 48), (44, 58)), ids=str)
 def test_logits_equal_the_peers_at_any_resolution(name, size, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, *size).double()

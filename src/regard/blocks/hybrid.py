@@ -53,7 +53,7 @@ class HybridStem(nn.Module):
         check_images(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.norm(self.conv(x)))
-        found = [F.max_pool2d(_pad_same(x, 3, 2), 3, 2)]  # after a ReLU, zero padding is the minimum
+        found = [F.max_pool2d(pad_same(x, 3, 2), 3, 2)]  # after a ReLU, zero padding is the minimum
         for stage in self.stages:
             found.append(stage(found[-1]))
         return found
@@ -81,10 +81,10 @@ class StdConv2d(nn.Conv2d):
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
         variance, mean = torch.var_mean(self.weight, (1, 2, 3), correction=0, keepdim=True)
         weight = (self.weight - mean) * torch.rsqrt(variance + self.eps)
-        return F.conv2d(_pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
+        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
 
 
-def _pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
+def pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
     """Pad an image with zeros so that a kernel fits once for every stride; an odd zero goes below or to the right."""
     missing = [max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[:1:-1]]  # columns, rows
     sides = [side for n in missing for side in (n // 2, n - n // 2)]

@@ -8,7 +8,7 @@
 | checkpoint_formats | shared by folders of transformers and timm |
 | hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, dpt, detr, sentence_transformers |
 | timm | vit, deit, vit_hybrid, swin, swinv2, mvitv2, resnet |
-| other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit, detr |
+| other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit, detr, efficientnet_lite |
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ TABLES: Registry = {
     "original_detr": ("regard.weights.other.detr", "table"),
     "timm_mvitv2": ("regard.weights.timm.mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.other.torchvision_mvit", "table"),
+    "efficientnet_lite": ("regard.weights.other.efficientnet_lite", "table"),
     "timm_resnet": ("regard.weights.timm.resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.other.vit_pytorch_cct", "table"),
 }
