@@ -24,6 +24,8 @@ FIXED = {
     "luong": UNROLLED,
     "online_alignment": UNROLLED,
     "neural_gpu": UNROLLED,
+    "ntm": UNROLLED,
+    "lstm": UNROLLED,
     "elmo": UNROLLED,
     "handwriting": UNROLLED,
     "ctc": UNROLLED,

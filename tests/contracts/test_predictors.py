@@ -28,6 +28,7 @@ from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from regard.tasks.memory.stories import StoryAnswerer
+from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -139,6 +140,7 @@ MAKE = {
     "symbol_prediction": lambda: SymbolPredictor(
         perturb(build("bert", vocab=19, layers=1, length=32, head="tags(19)", **SMALL)), 24
     ),
+    "tapes": lambda: TapePredictor(perturb(build("ntm", size="tiny")), settings={"bits": 4}),
     "image_classification": lambda: regard.load("fashion"),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
@@ -177,6 +179,7 @@ ITEMS = {
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "arithmetic": [("1011+110",), ("1+1",)],
+    "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],

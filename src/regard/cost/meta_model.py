@@ -198,7 +198,7 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
         return shape.batch * row_length(model, shape), "sentences"
     if "points" in parameters:
         return shape.batch * row_length(model, shape), "points"
-    if "timesteps" in parameters:
+    if {"timesteps", "vectors"} & {*parameters}:
         return shape.batch * row_length(model, shape), "steps"
     if {"images", "image"} & {*parameters}:
         return shape.batch, "clips" if getattr(getattr(model, "config", None), "num_frames", 0) else "images"
@@ -279,6 +279,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "vectors": _vectors("input_dim"),
     "sentences": lambda model, shape: torch.zeros(
         shape.batch, row_length(model, shape), SENTENCE_LENGTH, dtype=torch.long
     ),

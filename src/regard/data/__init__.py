@@ -5,7 +5,7 @@ images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
 episodes/    recorded episodes of a pendulum
-synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying
+synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying, tapes
 augment/     image augmentations, batched on the device
 shards/      packing of text and images into shards, the index, token shards
 batching     batches of similar length, resumable streams, prefetching
@@ -42,6 +42,9 @@ DATA: Registry = {
     "listops": ("regard.data.synthetic.listops", "ListOps"),
     "recall": ("regard.data.synthetic.symbols", "AssociativeRecall"),
     "copying": ("regard.data.synthetic.symbols", "Copying"),
+    "copy_tape": ("regard.data.synthetic.tapes", "CopyTape"),
+    "repeat_copy": ("regard.data.synthetic.tapes", "RepeatCopyTape"),
+    "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),

@@ -28,6 +28,8 @@ MODELS: Registry = {
     "convs2s": ("regard.models.convs2s", "ConvS2S"),
     "bytenet": ("regard.models.bytenet", "ByteNet"),
     "neural_gpu": ("regard.models.neural_gpu", "NeuralGPU"),
+    "ntm": ("regard.models.ntm", "NTM"),
+    "lstm": ("regard.models.lstm", "LSTM"),
     "luong": ("regard.models.luong", "Luong"),
     "online_alignment": ("regard.models.online_alignment", "OnlineAlignment"),
     "gru_to_attention": ("regard.models.gru_to_attention", "GRUToAttention"),

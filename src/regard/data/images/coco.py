@@ -26,12 +26,15 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import BadInput
+from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
 from regard.data.images.scene_batch import Scene, take_objects
 from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDataset
 
 log = logging.getLogger("regard")
+
+MAX_MASK_BYTES = 2 * 2**30  # of the masks of one image
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class BCCD(COCO):
     """Blood cells: 364 microscope images of 640 x 480 with boxes of red and white cells and platelets."""
 
     path: str = "bccd"
+    image_size: Size | None = (480, 640)  # the images' own
 
 
 class COCOSource:
@@ -115,8 +119,17 @@ class COCOSource:
         objects = [each for each in self.annotations[image["id"]] if not _left_out(each, self.masks)]
         masks = None
         if self.masks:
-            masks = np.array([decode_segmentation(each["segmentation"], *size) for each in objects], bool)
-            masks = masks.reshape(-1, *size)
+            if (memory := len(objects) * size[0] * size[1]) > MAX_MASK_BYTES:
+                raise BadInput(
+                    f"{len(objects):,} masks of {image['file_name']} take {memory / 2**30:.1f} GiB, more than the "
+                    f"{MAX_MASK_BYTES / 2**30:.0f} GiB that one image may have; read boxes alone with data.masks=False"
+                )
+            masks = np.zeros((len(objects), *size), bool)
+            for mask, each in zip(masks, objects, strict=True):
+                try:
+                    mask[:] = decode_segmentation(each["segmentation"], *size)
+                except BadInput as error:
+                    raise BadInput(f"{self.file}: annotation {each['id']}: {error}") from None
         scene = Scene(
             pixels,
             np.array([self.class_of[each["category_id"]] for each in objects], np.int64),
