@@ -48,7 +48,7 @@ SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
-PICTURES = ("detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet", "unet", "segmenter")
+PICTURES = ("detr", "deformable_detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet", "unet", "segmenter")
 EARLY = ("gpt", "bert", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "transformer", "rnnsearch", "elmo", "resnet", "swin", "ctc")  # of all batches in the default run
 

@@ -67,6 +67,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (
         {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},

@@ -38,6 +38,7 @@ MODELS: Registry = {
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
     "detr": ("regard.models.detr", "DETR"),
+    "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
