@@ -81,7 +81,7 @@ class DeformableAttention(nn.Module):
         real: Bool[Tensor, "B M"] | None = None,
     ) -> Float[Tensor, "B H N M"]:
         """Return the matrix that is applied to the values; rows sum to one unless points are outside or in padding."""
-        eye = torch.eye(memory.shape[1], dtype=x.dtype, device=x.device).expand(len(memory), -1, -1)
+        eye = torch.eye(memory.shape[1], dtype=x.dtype, device=x.device).expand(memory.shape[0], -1, -1)
         eye = eye if real is None else eye * real[..., None]
         return self._sample(x, eye[:, :, None].expand(-1, -1, self.heads, -1), references, shapes)
 
@@ -92,7 +92,8 @@ class DeformableAttention(nn.Module):
         offsets = self.offsets(x).unflatten(-1, (*each, 2))  # B N H L P 2, (x, y)
         attend = self.scores(x).unflatten(-1, (self.heads, -1)).softmax(-1).unflatten(-1, each[1:])
         at, box = references[:, :, None, :, None, :2], references[:, :, None, :, None, 2:]
-        cells = torch.tensor([shape[::-1] for shape in shapes], device=x.device, dtype=x.dtype)[:, None]
+        sides = [torch.full((), n, device=x.device, dtype=x.dtype) for rows, columns in shapes for n in (columns, rows)]
+        cells = torch.stack(sides).view(-1, 1, 2)
         places = 2 * (at + (offsets * box / (2 * self.points) if box.shape[-1] else offsets / cells)) - 1
         found: Tensor | float = 0.0
         for level, part in enumerate(values.split([rows * columns for rows, columns in shapes], 1)):

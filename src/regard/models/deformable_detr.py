@@ -36,7 +36,7 @@ from regard.core.positions import PositionInfo
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.models.detr import MLP, DETROutput, backbone, build_backbone, grid_sizes, real_cells
+from regard.models.detr import MLP, DETROutput, backbone, build_backbone, grid_sizes, pair_tensor, real_cells
 from regard.models.resnet import Config as ResNetConfig
 from regard.positions.added.grid_sinusoidal import SinusoidalGridPositions
 
@@ -52,7 +52,7 @@ class Config:
     backbone: ResNetConfig = _R50
     frozen_stages: int = field(1, low=0)  # stages of the backbone that are not trained, with its stem; 0: all are
     backbone_levels: int = 3  # grids of the backbone in the pyramid, from the last stage on
-    levels: int = 4  # of the pyramid; those beyond the backbone's are made by strided convolutions
+    pyramid_levels: int = 4  # of the pyramid; those beyond the backbone's are made by strided convolutions
     points: int = 4  # of each head on each level
     width: int = 256
     heads: int = 8
@@ -62,7 +62,8 @@ class Config:
     dropout: float = field(0.1, low=0, below=1)
 
 
-_SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "width": 128, "ffn": 512, "levels": 3}
+_SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "width": 128, "ffn": 512}
+_SMALL |= {"pyramid_levels": 3}
 
 # The paper's table 1. `small` trains on a few thousand images from scratch; tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
@@ -72,7 +73,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_queries": 7,
         "backbone_levels": 2,
         "points": 2,
-        "width": 32,
+        "width": 64,
         "heads": 4,
         "ffn": 48,
         "encoder_layers": 2,
@@ -98,7 +99,7 @@ class DeformableDETR(ModelContract):
         self.config = config
         self.stem = PyramidStem(config)
         self.positions = SinusoidalGridPositions(config.width, offset=0.5)
-        self.level_vectors = nn.Parameter(torch.randn(config.levels, config.width))
+        self.level_vectors = nn.Parameter(torch.randn(config.pyramid_levels, config.width))
         self.encoder = nn.ModuleList(DeformableEncoderBlock(config) for _ in range(config.encoder_layers))
         self.queries = nn.Parameter(torch.randn(config.num_queries, 2 * config.width))  # positions, contents
         self.reference = nn.Linear(config.width, 2)
@@ -121,7 +122,7 @@ class DeformableDETR(ModelContract):
         memory = pyramid.tokens
         for block in self.encoder:
             memory = block(memory, pyramid)
-        places, x = (part.expand(len(images), -1, -1) for part in self.queries.chunk(2, -1))
+        places, x = (part.expand(images.shape[0], -1, -1) for part in self.queries.chunk(2, -1))
         anchors, logits, boxes = self.reference(places).sigmoid(), [], []
         for depth, block in enumerate(self.decoder):
             x = block(x, places, memory, anchors, pyramid, pass_state.layer(depth))
@@ -188,7 +189,7 @@ class Pyramid(NamedTuple):
     def on_levels(self, references: Float[Tensor, "#B N R"]) -> Float[Tensor, "B N L R"]:
         """Return points or boxes, fractions of each image's own size, as fractions of every padded level."""
         found = references[:, :, None] * self.extent.repeat(1, 1, references.shape[-1] // 2)[:, None]
-        return found.expand(len(self.tokens), -1, -1, -1)
+        return found.expand(self.tokens.shape[0], -1, -1, -1)
 
 
 class PyramidStem(nn.Module):
@@ -196,7 +197,7 @@ class PyramidStem(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        most = min(len(config.backbone.layers), config.levels)
+        most = min(len(config.backbone.layers), config.pyramid_levels)
         if config.backbone_levels > most:
             raise BadInput(f"backbone_levels must be at most {most}, got {config.backbone_levels}")
         if config.width % 32:
@@ -205,7 +206,7 @@ class PyramidStem(nn.Module):
         self.backbone = build_backbone(config.backbone, config.frozen_stages)
         channels = [self.backbone.width // 2**n for n in reversed(range(config.backbone_levels))]
         self.project = nn.ModuleList(_project(c, config.width, 1) for c in channels)
-        extra = [channels[-1], *[config.width] * (config.levels - self.taken)][:-1]  # channels in
+        extra = [channels[-1], *[config.width] * (config.pyramid_levels - self.taken)][:-1]  # channels in
         self.project.extend(_project(c, config.width, 3) for c in extra)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
@@ -222,7 +223,7 @@ class DeformableEncoderBlock(ResidualBlock):
 
     def __init__(self, config: Config) -> None:
         super().__init__(False, config.dropout)
-        self.mix = DeformableAttention(config.width, config.heads, config.levels, config.points)
+        self.mix = DeformableAttention(config.width, config.heads, config.pyramid_levels, config.points)
         self.feed = ReluFeedForward(config.width, config.ffn, config.dropout)
         self.mix_norm, self.feed_norm = nn.LayerNorm(config.width), nn.LayerNorm(config.width)
 
@@ -238,7 +239,7 @@ class DeformableDecoderBlock(ResidualBlock):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(False, config.dropout)
         self.mix = build_mixer("softmax", width=config.width, heads=config.heads, layer=layer, dropout=config.dropout)
-        self.cross = DeformableAttention(config.width, config.heads, config.levels, config.points)
+        self.cross = DeformableAttention(config.width, config.heads, config.pyramid_levels, config.points)
         self.feed = ReluFeedForward(config.width, config.ffn, config.dropout)
         self.mix_norm, self.cross_norm, self.feed_norm = (nn.LayerNorm(config.width) for _ in range(3))
 
@@ -260,8 +261,8 @@ class DeformableDecoderBlock(ResidualBlock):
 
 
 def inverse_sigmoid(x: Float[Tensor, "*B"], eps: float = 1e-5) -> Float[Tensor, "*B"]:
-    """Return log(x / (1 - x)), with both clamped from below."""
-    return x.clamp(eps, 1).log() - (1 - x).clamp(eps, 1).log()
+    """Return log(x / (1 - x)) of fractions, both clamped from below."""
+    return x.clamp(min=eps).log() - (1 - x).clamp(min=eps).log()
 
 
 def _project(channels: int, width: int, kernel: int) -> nn.Module:
@@ -270,7 +271,7 @@ def _project(channels: int, width: int, kernel: int) -> nn.Module:
 
 
 def _columns_rows(shape: tuple[int, int], like: Tensor) -> Tensor:
-    return torch.tensor(shape[::-1], device=like.device, dtype=like.dtype)
+    return pair_tensor(shape[::-1], like.device).to(like.dtype)
 
 
 def _centres(shape: tuple[int, int], like: Tensor) -> Float[Tensor, "1 M 2"]:

@@ -164,7 +164,7 @@ class DETR(ModelContract):
             mask = KeyMask(real_cells(real, grid).flatten(1))
         places = self.positions(real, grid, features.dtype)
         memory = self.encoder(features.flatten(2).mT, mask, branch(pass_state, "encoder"), places)
-        content, anchors, groups = self.object_queries(len(images), denoising)
+        content, anchors, groups = self.object_queries(images.shape[0], denoising)
         queries = self.decoder.forward_layers(
             content, memory, groups, mask, branch(pass_state, "decoder"), anchors, places
         )
@@ -302,9 +302,9 @@ class PanopticHead(nn.Module):
         x = F.relu(self.norms[1](self.convs[1](F.relu(self.norms[0](x)))))
         for conv, norm, adapter, grid in zip(self.convs[2:], self.norms[2:], self.adapters, grids, strict=True):
             shared = adapter(grid)[:, None]
-            x = F.interpolate(x, shared.shape[-2:], mode="nearest").unflatten(0, (len(shared), -1)) + shared
+            x = F.interpolate(x, shared.shape[-2:], mode="nearest").unflatten(0, (shared.shape[0], -1)) + shared
             x = F.relu(norm(conv(x.flatten(0, 1))))
-        return self.out(x)[:, 0].unflatten(0, (len(queries), -1))
+        return self.out(x)[:, 0].unflatten(0, (queries.shape[0], -1))
 
     def attention_maps(
         self, queries: Float[Tensor, "B Q C"], memory: Float[Tensor, "B N C"], mask: KeyMask | None
@@ -321,7 +321,7 @@ class PanopticHead(nn.Module):
         first = self.convs[0]
         of_features, of_maps = first.weight.split([features.shape[1], self.heads], 1)  # type: ignore[operator]
         shared = F.conv2d(features, of_features, first.bias, padding=1)[:, None]  # type: ignore[arg-type]
-        own = F.conv2d(maps, of_maps, padding=1).unflatten(0, (len(features), -1))
+        own = F.conv2d(maps, of_maps, padding=1).unflatten(0, (features.shape[0], -1))
         return (own + shared).flatten(0, 1)
 
 
@@ -341,10 +341,15 @@ def build_backbone(config: ResNetConfig, frozen_stages: int) -> ResNet:
 def grid_sizes(images: Tensor, sizes: Int[Tensor, "B 2"] | None, grid: tuple[int, int]) -> Int[Tensor, "#B 2"]:
     """Return the rows and columns of a grid whose first pixel lies inside the image's own size."""
     if sizes is None:
-        return torch.tensor([grid], device=images.device)
+        return pair_tensor(grid, images.device)[None]
     _check_sizes(images, sizes)
-    padded, cells = (torch.tensor(pair, device=images.device) for pair in (images.shape[-2:], grid))
+    padded, cells = pair_tensor(images.shape[-2:], images.device), pair_tensor(grid, images.device)
     return (sizes * cells + padded - 1) // padded
+
+
+def pair_tensor(pair: Sequence[int], device: torch.device) -> Int[Tensor, "2"]:
+    """Return two numbers as a tensor, also where an exported program leaves them open."""
+    return torch.stack([torch.full((), n, dtype=torch.long, device=device) for n in pair])
 
 
 def real_cells(sizes: Int[Tensor, "B 2"], grid: tuple[int, int]) -> Bool[Tensor, "B Y X"]:
