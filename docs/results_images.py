@@ -22,7 +22,10 @@ from results_tasks import split_tables
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 FIGURE = ASSETS / "data-fractions.png"
-TASKS = ("image_classification", "distillation", "image_generation", "super_resolution")
+TASKS = (
+    *("image_classification", "distillation", "image_generation", "super_resolution"),
+    *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
+)
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
 TRAIN_IMAGES = 45_000  # images of CIFAR-10 that are for training
 PERCENTAGES = (5, 20, 50, 100)  # per cent of them, and of every class

@@ -31,6 +31,7 @@ from regard.tasks import TASKS
 COLUMNS = (
     "loss", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1",
     "matthews_correlation", "f1", "exact_match", "wer", "per", "ler", "rouge1", "rouge2", "rougeL", "bleu", "return",
+    "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
 )  # fmt: skip
 BY_UNIT = {"loss": "nats per {}", "accuracy": "{} accuracy %", "return": "return, {}"}  # a column for each unit
 SPEECH_TASKS = ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")

@@ -65,6 +65,7 @@ def test_tests_are_those_of_the_statement_or_of_the_file_where_it_runs_at_import
     assert lines[13] == (13,)
 
 
+@pytest.mark.long
 def test_the_choice_is_seeded_and_the_same_number_from_each_package(mutants):
     one, same, other = (mutants.choose_mutants(12, seed) for seed in (0, 0, 1))
     assert one == same != other

@@ -101,6 +101,7 @@ def test_nothing_seen_is_an_error(model):
         pass
 
 
+@pytest.mark.long
 def test_a_compiled_model_runs_eagerly_and_says_so(model, batch, unchecked):
     model.eval()
     plain = model(*batch)

@@ -11,6 +11,7 @@ from regard import catalogue, cli
 from regard.core.errors import UnknownName
 from regard.models import MODELS
 
+UNCOUNTED = catalogue.sizes
 SIZES = cache(catalogue.sizes)
 
 
@@ -21,15 +22,16 @@ def _count_once(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", catalogue.KINDS)
-def test_every_name_has_a_line_and_a_card(kind):
-    for number, row in enumerate(catalogue.list(kind)):
+def test_every_name_has_a_line_and_a_card(kind, monkeypatch):
+    monkeypatch.setattr(catalogue, "_parameters", lambda *_: 1)  # counting all sizes takes seconds; see the tests below
+    monkeypatch.setattr(catalogue, "sizes", UNCOUNTED)
+    for row in catalogue.list(kind):
         assert row["name"]
         assert row["description"]
         card = catalogue.show(f"{kind}/{row['name']}")
         assert card.startswith(f"{kind}/{row['name']}\n=")
         assert len(card.splitlines()) > 5
-        if kind != "models" or number < 3:  # each of their cards counts the parameters of all sizes
-            assert card in catalogue.show(row["name"])
+        assert card in catalogue.show(row["name"])
 
 
 def test_every_table_is_there():

@@ -11,6 +11,7 @@ from safetensors import safe_open
 import regard
 from regard import cli
 from regard.tasks.text.extractive_qa import QuestionAnswerer
+from tests.long_params import rest_is_long
 from tests.tasks import text_data
 from tests.tasks.text.test_embedder import LINES, small
 from tests.tasks.text.test_fill_mask import small as small_filler
@@ -152,7 +153,7 @@ def test_an_empty_input_is_one_line(folder, filler, capsys, monkeypatch, tmp_pat
         assert "nothing to" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("view", [None, "heads", "encoder", "layers", "rollout"])
+@pytest.mark.parametrize("view", rest_is_long([None, "heads", "encoder", "layers", "rollout"], None, "rollout"))
 @pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
 def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks):
     file = tmp_path / "a.png"
@@ -166,7 +167,7 @@ def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks)
         assert ("[CLS]" in out) is (marks == "--special-tokens")
 
 
-@pytest.mark.parametrize("view", [None, "encoder", "layers", "rollout"])
+@pytest.mark.parametrize("view", rest_is_long([None, "encoder", "layers", "rollout"], "layers"))
 @pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
 def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks):
     more = [] if view is None else ["--view", view]

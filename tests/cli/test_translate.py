@@ -12,6 +12,7 @@ from regard import cli
 from regard.cli import demo, see
 from regard.cli.load_translator import describe_device, load_prepared_translator
 from regard.core.errors import BadInput, RegardError
+from tests.long_params import rest_is_long
 
 LINES = ["Two dogs are playing.", "", "A man reads a book in a small house.", "a horse"]
 
@@ -170,7 +171,9 @@ def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     assert out.endswith(f"drawn: {picture}\n")
 
 
-@pytest.mark.parametrize("view", [view for view in see.View if view not in ("class", "relevance")])
+@pytest.mark.parametrize(
+    "view", rest_is_long([view for view in see.View if view not in ("class", "relevance")], "cross", "encoder")
+)
 def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys):
     how = "--model", translator_folder, "--view", view.value, "--output", tmp_path / "a.svg"
     assert call("see", "Don't play, dogs.", "--target-text", "Spielt nicht, Hunde.", "--words", *how) == 0
@@ -204,6 +207,7 @@ def test_the_demo_translates_and_draws(translator_folder, tmp_path, capsys):
         assert str(tmp_path / "demo" / name) in out
 
 
+@pytest.mark.long
 def test_the_demo_says_so_when_nothing_can_be_compiled(translator_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

@@ -10,6 +10,7 @@ from regard.attention.protocol import Aligner, context
 from regard.core.errors import Unsupported
 from regard.core.layer_state import PassState
 from regard.core.spec import build_part
+from tests.long_params import rest_is_long
 
 EVERY = list(ALIGNERS)
 QUERY, MEMORY, STEPS = 5, 7, 3
@@ -196,7 +197,7 @@ def test_a_state_keeps_its_shape_and_its_place(name):
         before = shapes
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", rest_is_long(EVERY, "location", "monotonic", "gmm"))
 @torch.inference_mode()
 def test_five_thousand_steps_stay_finite(name, unchecked):
     aligner, queries, memory = parts(name, batch=2, k=1)
@@ -245,7 +246,7 @@ def test_every_parameter_learns_from_where_it_looks(name):
     assert not [n for n, p in aligner.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", rest_is_long(EVERY, "additive", "monotonic"))
 def test_compiles_without_a_graph_break(name, unchecked):
     torch._dynamo.reset()  # each aligner compiles this function anew, and dynamo counts them
     aligner, queries, memory = parts(name)

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
-from regard.modalities import Input, Output, Text
+from regard.modalities import Input, Output, Preprocess, Text
 from regard.models import build
 from regard.models.elmo import Config as ELMoConfig
 from regard.models.elmo import ELMo
@@ -24,6 +24,11 @@ from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
+from regard.tasks.image.object_detection import ObjectDetector
+from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
+from regard.tasks.image.semantic_segmentation import SemanticSegmenter
+from regard.tasks.memory.stories import StoryAnswerer
+from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -39,6 +44,7 @@ from regard.tasks.text.tagging import Tagger
 from regard.tasks.text.text_to_text import TextToTextGenerator
 from regard.tasks.text.translation import Translator
 from regard.tasks.text.word2vec import NearestWords
+from regard.tokens.story_words import StoryWords
 from regard.tokens.tokenizer import Tokenizer
 from regard.tokens.word_tokenizer import build_vocabulary
 
@@ -97,6 +103,12 @@ def gpt():
     return TextGenerator(perturb(build("gpt", vocab=text.size, layers=1, length=64, eos=text.eos, **SMALL)), text)
 
 
+def story_answerer():
+    words = StoryWords.of([*LINES, "Who barks?"], ["cat", "dog", "cat,dog"])
+    model = perturb(build("memn2n", size="tiny", vocab=words.size, num_classes=3))
+    return StoryAnswerer(model, list(words.answers), list(words.others), 4)
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -113,6 +125,7 @@ MAKE = {
     "pair_classification": lambda: TextPairClassifier(bert("classes(2)"), tokenizer("bert"), ["a", "b"], 32),
     "tagging": lambda: Tagger(bert("tags(3)"), tokenizer("bert"), ["x", "y", "z"]),
     "extractive_qa": lambda: QuestionAnswerer(bert("span"), tokenizer("bert"), max_answer_tokens=4),
+    "story_answering": story_answerer,
     "word2vec": lambda: NearestWords(
         Word2Vec(Word2VecConfig(vocab=tokenizer("vocabulary").size, width=6)), tokenizer("vocabulary")
     ),
@@ -127,9 +140,17 @@ MAKE = {
     "symbol_prediction": lambda: SymbolPredictor(
         perturb(build("bert", vocab=19, layers=1, length=32, head="tags(19)", **SMALL)), 24
     ),
+    "tapes": lambda: TapePredictor(perturb(build("ntm", size="tiny")), settings={"bits": 4}),
     "image_classification": lambda: regard.load("fashion"),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
+    "semantic_segmentation": lambda: SemanticSegmenter(
+        perturb(build("segmenter", size="tiny", num_outputs=3)), ["a", "b", "c"], Preprocess(32)
+    ),
+    "object_detection": lambda: ObjectDetector(perturb(build("detr", size="tiny", num_classes=2)), ["a", "b"], CORNER),
+    "panoptic_segmentation": lambda: PanopticSegmenter(
+        perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
+    ),
 }
 
 
@@ -139,6 +160,11 @@ def predictor(name):
     return MAKE[name]()
 
 
+CORNER = Preprocess(64, crop_mode="corner")
+PHOTOS = [
+    (torch.arange(size).remainder(251).byte().reshape(shape).numpy(),)
+    for size, shape in ((9120, (40, 76, 3)), (1584, (33, 16, 3)))
+]
 WAVE = torch.sin(torch.arange(4000) / 9.0)
 SENTENCES = [(line,) for line in (LINES[1], "A cat.", LINES[0])]  # one tuple an item, one value a field
 ITEMS = {
@@ -146,20 +172,25 @@ ITEMS = {
     "decision": [(60.0,), (20.0,)],
     "pair_classification": [(LINES[0], LINES[1]), ("dogs", "A cat sleeps.")],
     "extractive_qa": [(LINES[1], "Who sleeps?"), ("A cat.", "Which old dog barks at the cat?")],
+    "story_answering": [(LINES[0] + " A cat sleeps.", "Who sleeps?"), ("A cat.", "Which dog barks at the cat?")],
     "word2vec": [("dog",), ("cat",)],
     "handwriting": [("31",), ("4",)],
     "pronunciation": [("the",), ("old",), ("cat",)],
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "arithmetic": [("1011+110",), ("1+1",)],
+    "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
+ITEMS |= dict.fromkeys(("semantic_segmentation", "object_detection", "panoptic_segmentation"), PHOTOS)
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},
+    "object_detection": {"min_score": 0.2},
+    "panoptic_segmentation": {"min_score": 0.2},
 }
 NAMES = list(PREDICTORS)
 

@@ -51,6 +51,7 @@ def run_program(code: str, tmp_path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_disabled_functions_are_not_traced_once_dynamo_is_loaded(tmp_path):
     printed = run_program(
         """
@@ -99,6 +100,7 @@ def test_common_commands_do_not_load_dynamo(tmp_path):
     assert printed.splitlines()[-1] == "False"
 
 
+@pytest.mark.long
 def test_swin_on_a_cpu_does_not_load_dynamo(tmp_path):
     printed = run_program(
         """

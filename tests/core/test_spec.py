@@ -195,6 +195,7 @@ def test_commands_know_parts_of_plugins(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_commands_know_parts_of_entry_points(tmp_path):
     (tmp_path / "quiet_part.py").write_text(QUIET)
     info = tmp_path / "quiet-1.0.dist-info"

@@ -22,7 +22,7 @@ PLANS = [
 ]
 
 
-SHORT = {"gpt:tiny": (PLANS[0], PLANS[2], PLANS[4], PLANS[6]), "transformer:tiny": (PLANS[3],)}
+SHORT = {"gpt:tiny": (PLANS[4],), "transformer:tiny": (PLANS[3],)}
 CASES = [
     pytest.param(name, plan, marks=() if plan in SHORT[name] else pytest.mark.long) for name in DEEP for plan in PLANS
 ]

@@ -41,7 +41,7 @@ MODELS = {
     "deit:tiny": ([*NO_DROPOUT, *NO_ATTENTION_DROPOUT], InputShape(batch=3)),
 }
 HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch_size=1"]
-SHORT = ("vit:b16", "resnet:18", "swin:tiny", "mvit:tiny")
+SHORT = ("vit:b16", "swin:tiny")
 NAMES = [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in (*MODELS, "hybrid")]
 
 

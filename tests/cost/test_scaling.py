@@ -54,6 +54,7 @@ def test_results_file_equals_current_estimates(script, monkeypatch):
         assert held / 2**20 == pytest.approx(case["contenders"]["estimated"]["memory_mib"], rel=1e-3)
 
 
+@pytest.mark.long
 def test_plans_fit_and_have_the_stated_parameters(script):
     import json
 

@@ -109,6 +109,7 @@ def require_space(folder, expected):
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_streaming_takes_less_memory_than_the_data(tmp_path):
     made(tmp_path / "shards", 80_000_000)
     found = child(STREAM, ROOT, tmp_path / "shards", 20, "check")

@@ -8,6 +8,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search, sample
 from regard.models import build
+from tests.long_params import rest_is_long
 from tests.models.brute_force_search import brute_beam, log_probs, ragged
 
 EOS = 2
@@ -86,7 +87,9 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative", "alibi"])
+@pytest.mark.parametrize(
+    "positions", rest_is_long(["sinusoidal", "rotary", "relative", "alibi"], "sinusoidal", "relative")
+)
 def test_batched_search_equals_single_searches(name, positions):
     model, (source, lengths) = tiny(1, positions=positions), ragged(6, seed=5)
     batch = SEARCHES[name](model, source, lengths, seed=list(range(6)))

@@ -385,6 +385,21 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         )
         for task in ("image_generation", "super_resolution")
     },
+    "semantic_segmentation": (
+        {"name": "camvid"},
+        {"loss": 0.5, "miou": 0.6, "pixel_accuracy": 0.9, "mean_accuracy": 0.7, "images": 233},
+        {("loss", "pixel", 0.5), ("miou", "", 0.6), ("pixel_accuracy", "", 0.9)},
+    ),
+    "object_detection": (
+        {"name": "bccd"},
+        {"loss": 2.5, "ap": 0.5, "ap50": 0.8, "ap75": 0.6, "ar_100": 0.7, "images": 72},
+        {("loss", "image", 2.5), ("ap", "", 0.5), ("ap50", "", 0.8), ("ap75", "", 0.6)},
+    ),
+    "panoptic_segmentation": (
+        {"name": "camvid"},
+        {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
+        {("loss", "image", 2.5), ("pq", "", 0.5), ("sq", "", 0.8), ("rq", "", 0.6)},
+    ),
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "arithmetic": ({"name": "arithmetic", "digits": 8},
@@ -423,7 +438,10 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert "private" not in json.dumps(record)
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"### {record['corpus']}, test" in page
-    images = ("image_classification", "distillation", "image_generation", "super_resolution")
+    images = (
+        *("image_classification", "distillation", "image_generation", "super_resolution"),
+        *("semantic_segmentation", "object_detection", "panoptic_segmentation"),
+    )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
     assert "### one\n" in page[page.index("## Runs") :]

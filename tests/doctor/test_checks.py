@@ -66,11 +66,24 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "ffn": 20, "layers": 2},
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
+    "ntm": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
+    "lstm": ({"input_dim": 3, "output_dim": 2, "hidden": 6, "layers": 2}, {"empty", "steps", "decoding"}),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
+    "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (
         {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
+    "dpt": (
+        {"image_size": 32, "patch_size": 8, "width": 12, "heads": 2, "layers": 4, "out_layers": (1, 2, 3, 4)}
+        | {"reassemble_widths": (4, 4, 4, 6), "fusion_width": 6, "num_outputs": 5},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
+    "swin_pyramid": (
+        {"image_size": 28, "patch_size": 2, "width": 8, "heads": (1, 2), "layers": (2, 2), "window_size": 3}
+        | {"pyramid_width": 6, "pool_sizes": (1, 2), "num_outputs": 5},
         {"padding", "empty", "causal", "steps", "decoding"},
     ),
     "unet": ({"channels": 2, "width": 3, "scales": 3}, {"padding", "empty", "causal", "steps", "decoding"}),
@@ -84,20 +97,21 @@ IMAGES = {  # models that take images
     "mvit": {"image_size": 24, "patch_size": 2, "width": 8, "heads": 1, "layers": (1, 1, 1), "kv_stride": 2},
     "cct": {"image_size": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
     "resnet": {"image_size": 32, "size": "18"},
+    "efficientnet_lite": {"size": "tiny", "image_size": 16},
 }
 
 
 TEXT = [name for name in MODELS if name not in OTHER_INPUTS.keys() | IMAGES.keys()]
 ENCODERS = ("star_transformer", "bp_transformer", "sac")  # with heads that have no tied weights
-UNTIED = (
-    "transformer",
-    "gpt",
-    "bert",
-    "rnnsearch",
-    *ENCODERS,
-)  # the others are tested by default with tied embeddings only
+FIRST = {
+    ("transformer", True),
+    ("gpt", False),
+    ("bert", True),
+    ("rnnsearch", False),
+    *((name, False) for name in ENCODERS),
+}
 CASES = [
-    pytest.param(name, tied, marks=() if tied or name in UNTIED else pytest.mark.long, id=f"{name}-{kind}")
+    pytest.param(name, tied, marks=() if (name, tied) in FIRST else pytest.mark.long, id=f"{name}-{kind}")
     for name in TEXT
     for kind, tied in (("untied", False), ("tied", True))
     if not (tied and name in ENCODERS)

@@ -66,6 +66,7 @@ def test_saved_model_passes(saved):
     assert "resume" not in states(report)
 
 
+@pytest.mark.long
 def test_shipped_model_passes():
     report = examine("en-fr")
     assert report.ok, str(report)

@@ -199,6 +199,7 @@ def test_broken_compiler_is_reported(monkeypatch, tmp_path):
     assert "no C++ compiler found" in host.find_compiler().why
 
 
+@pytest.mark.long
 def test_two_processes_join():
     found = host.join_two_processes()
     assert (found.joined, found.why) == (2, "")

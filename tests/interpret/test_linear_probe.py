@@ -95,6 +95,7 @@ def test_vectors_of_another_number_are_refused(data):
         train_probe(lambda sentences, places: torch.zeros(3, 4), data)
 
 
+@pytest.mark.long
 def test_browns_words_are_nouns_and_verbs_in_every_part():
     try:
         found = noun_verb_examples()

@@ -17,6 +17,7 @@ from regard.decoding.search_tree import SearchTree
 from regard.interpret.search_trace import search_methods, trace_search
 from regard.models import build
 from tests.decoding.test_beam_search import EOS, tiny
+from tests.long_params import rest_is_long
 from tests.models.brute_force_search import log_probs
 
 LINE = "Two dogs are running over the green grass."
@@ -133,7 +134,9 @@ def test_without_an_observer_nothing_is_made(monkeypatch):
     assert current_observer() is None  # whatever happened inside
 
 
-@pytest.mark.parametrize("model", ["transformer", "t5", "rnnsearch", "luong", "convs2s"])
+@pytest.mark.parametrize(
+    "model", rest_is_long(["transformer", "t5", "rnnsearch", "luong", "convs2s"], "transformer", "luong")
+)
 def test_rows_of_every_kind_of_model_are_over_its_source(model):
     torch.manual_seed(0)
     sizes = {"transformer": {"size": "tiny"}, "t5": {"size": "tiny"}}.get(model, {})

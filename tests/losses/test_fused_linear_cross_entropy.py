@@ -212,7 +212,8 @@ for a, b in zip(gradients(run, nested), expected, strict=True):
 """
 
 
-@pytest.mark.parametrize("half", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("half", [False, True])
 def test_compiles_into_one_graph_with_the_model(half, python):
     python(CODE.format(tied=True, half=half, backend="aot_eager"))
 

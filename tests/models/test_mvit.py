@@ -10,6 +10,7 @@ from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, RegardError
 from regard.models import build
 from regard.models.mvit import SIZES
+from tests.long_params import rest_is_long
 
 KINDS = {
     "v2": {},
@@ -71,7 +72,9 @@ def test_the_sizes_for_small_images_are_small():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sides", [(64, 64), (32, 32), (97, 70), (5, 200), (1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "sides", rest_is_long([(64, 64), (32, 32), (97, 70), (5, 200), (1, 1)], (97, 70), (1, 1)), ids=str
+)
 def test_images_of_any_size_work(kind, sides):
     model, images = small(**KINDS[kind]), torch.randn(2, 3, *sides)
     assert model(images).shape == (2, 5)
@@ -152,6 +155,7 @@ def test_layers_of_a_pyramid_multiply_to_a_map_of_the_first_grid(kind):
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["v2", "v1", "means"])
 def test_it_overfits_a_few_images(kind):
     model = build("mvit", size="tiny", **KINDS[kind]).train()

@@ -87,6 +87,7 @@ def test_mismatched_settings_raise():
         regard.build("neural_gpu", vocab=7, decoder="imag")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("decoder", rest_is_long(["image", "tape"], "image"))
 def test_it_learns_to_add(unchecked, decoder):
     data = Arithmetic(digits=2, initial_digits=1, batch_size=48, batches_per_epoch=40, test_digits=(3,))

@@ -305,6 +305,7 @@ def test_paths_are_all_increasing_sequences():
     assert len(list(product(range(3), repeat=2))) == 9  # of which hard attention would try them all
 
 
+@pytest.mark.long
 def test_it_learns_a_monotone_task_and_emits_early():
     """Marks between letters are to be left out: write at each letter, read on at each mark."""
     torch.set_default_dtype(torch.float32)

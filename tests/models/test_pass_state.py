@@ -50,7 +50,7 @@ def inputs(model):
         return torch.randn(2, 4), torch.randn(2, 4, 3), torch.randn(2, 4, 1), steps
     if parameters[0] == "points":
         return torch.randn(2, 5, 3), torch.randint(11, (2, 4))
-    if parameters[0] == "elements":
+    if parameters[0] in ("elements", "vectors"):
         return (torch.randn(2, 5, model.config.input_dim),)
     if parameters[0] == "frames":
         return torch.randn(2, 40, model.encoder.convs[0].in_channels), torch.randint(11, (2, 4))

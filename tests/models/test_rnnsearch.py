@@ -271,6 +271,7 @@ def test_compiled_equals_eager_and_time_adds_no_graph(plain):
         torch.testing.assert_close(parameter.grad, wanted[name])
 
 
+@pytest.mark.long
 def test_it_learns_to_reverse_with_the_right_alignment():
     model = build("rnnsearch", size="tiny", vocab=14, width=32, hidden=32, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -9,6 +9,7 @@ from regard.attention.capture.watch import watch
 from regard.core.errors import BadInput, RegardError
 from regard.models import build, swinv2
 from regard.tokens.patches import grid_size
+from tests.long_params import rest_is_long
 
 BOTH = ["swin", "swinv2"]
 TINY = {
@@ -47,7 +48,7 @@ def test_parameters_are_as_many_as_published(name, size):
 
 
 @pytest.mark.parametrize("name", BOTH)
-@pytest.mark.parametrize("image", [(26, 40), (16, 16), (37, 51), (5, 70), (1, 1)])
+@pytest.mark.parametrize("image", rest_is_long([(26, 40), (16, 16), (37, 51), (5, 70), (1, 1)], (37, 51), (1, 1)))
 @pytest.mark.parametrize("padding", ["mask", "attend", "shifted"])
 def test_images_of_any_size_work(name, image, padding):
     model, images = made(name, padding=padding), torch.randn(2, 3, *image).double()

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import regard
 from regard.core.errors import RegardError
 from regard.weights.hf import decision_transformer
+from tests.long_params import rest_is_long
 
 transformers = pytest.importorskip("transformers")
 
@@ -112,7 +113,17 @@ def episode():
     return states, actions, returns, torch.arange(4)[None]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name",
+    rest_is_long(
+        ARCHITECTURES,
+        "BertForSequenceClassification",
+        "GPT2LMHeadModel",
+        "T5ForConditionalGeneration",
+        "MarianMTModel",
+        "SwinForImageClassification",
+    ),
+)
 def test_every_field_is_honoured_refused_or_without_effect(name, tmp_path):
     cls = getattr(transformers, name)
     config = cls.config_class(**ARCHITECTURES[name])

@@ -9,6 +9,7 @@ import regard
 from regard.core.errors import RegardError
 from regard.decoding.generation_config import GenerationConfig
 from regard.tokens.tokenizer import Tokenizer
+from tests.long_params import rest_is_long
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,7 +89,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_is_long(KINDS, "marian", "gpt2"))
 def test_texts_are_those_of_generate_with_the_same_folder(kind, folder, tokenizer, caplog):
     ended = cut = 0
     for seed, settings in enumerate(SETTINGS):

@@ -12,6 +12,7 @@ from regard.models.t5 import T5
 from regard.models.transformer import Transformer
 from regard.weights.hf import gpt2, marian, t5
 from regard.weights.table import import_state_dict
+from tests.long_params import rest_is_long
 
 transformers = pytest.importorskip("transformers")
 VOCAB, PAD, EOS, LIMIT = 13, 0, 1, 14
@@ -72,8 +73,8 @@ def compare(kind, seed, beams, **settings):
 KINDS = ["gpt2", "t5", "marian"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("kind", rest_is_long(KINDS, "gpt2", "t5"))
+@pytest.mark.parametrize("beams", rest_is_long([1, 3], 3))
 def test_ngrams_and_shortest_lengths_equal_generate(kind, beams):
     ended = 0
     for seed in range(3):
@@ -85,7 +86,7 @@ def test_ngrams_and_shortest_lengths_equal_generate(kind, beams):
     assert ended >= 1
 
 
-@pytest.mark.parametrize("kind", ["gpt2", pytest.param("t5", marks=pytest.mark.long), "marian"])
+@pytest.mark.parametrize("kind", rest_is_long(KINDS, "marian"))
 @pytest.mark.parametrize("stopping", [True, False, "never"])
 def test_early_stopping_equals_generate(kind, stopping):
     ended = 0

@@ -18,6 +18,7 @@ from regard.weights.hf import swinv2 as hf_swinv2
 from regard.weights.table import export_state_dict, import_state_dict
 from regard.weights.timm import swin as timm_swin
 from regard.weights.timm import swinv2 as timm_swinv2
+from tests.long_params import rest_is_long
 
 timm = pytest.importorskip("timm")
 transformers = pytest.importorskip("transformers")
@@ -83,7 +84,7 @@ close = partial(torch.testing.assert_close, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("size", OTHERS, ids=str)
+@pytest.mark.parametrize("size", rest_is_long(OTHERS, (48, 48), (44, 58)), ids=str)
 def test_logits_equal_the_peers_at_any_resolution(name, size, tmp_path):
     theirs, ours = pair(name, tmp_path)
     images = torch.randn(2, 3, *size).double()
@@ -317,7 +318,7 @@ def test_a_window_larger_than_the_last_grid_raises():
         hf_swin.table(made("hf_swin", window=7).config)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", rest_is_long(TABLES, "timm_swin"))
 def test_every_training_size_equals_the_peers_or_is_refused(name, tmp_path, monkeypatch):
     """Odd grids, padded windows, windows of a whole grid, images that are not square; what is refused does differ."""
     refused = equal = 0

@@ -104,6 +104,7 @@ def test_import_then_export_is_exact(kind):
 TOKEN = [("s-token", "small_cls"), ("b-token", "base_cls"), ("l-token", "large_cls"), ("h-token", "huge_cls")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "name"), [("t", "tiny"), ("s", "small"), ("b", "base"), ("l", "large"), *TOKEN])
 def test_published_sizes_have_the_tensors_of_timm(size, name):
     with torch.device("meta"):

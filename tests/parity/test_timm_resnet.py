@@ -8,6 +8,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.models.resnet import SIZES, Config, ResNet
 from regard.weights.table import export_state_dict, import_state_dict
 from regard.weights.timm import resnet as timm_resnet
+from tests.long_params import rest_is_long
 
 from .harness import round_trip, shaken
 from .image_models import same, there_and_back
@@ -81,7 +82,7 @@ def test_batch_norm_statistics_equal_the_peers(whose, block):
         same(found[name], value, 1e-8)
 
 
-@pytest.mark.parametrize("whose", ["torchvision", "timm-se"])
+@pytest.mark.parametrize("whose", rest_is_long(["torchvision", "timm-se"], "timm-se"))
 @pytest.mark.parametrize("block", LAYERS)
 def test_gradients_of_all_parameters_equal_the_peers(block, whose):
     theirs, ours = pair(whose, block)

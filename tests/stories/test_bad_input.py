@@ -7,6 +7,7 @@ import pytest
 
 import regard
 from regard.core.errors import BadInput
+from tests.long_params import rest_is_long
 from tests.stories.command import run
 
 GOOD = "Two dogs are playing."
@@ -23,7 +24,7 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize("case", ALONE)
+@pytest.mark.parametrize("case", rest_is_long(ALONE, "50,000 characters", "no UTF-8"))
 def test_odd_input_alone(case, translator_folder, warm):
     stdin, status, said = ALONE[case]
     done = warm("translate", "--model", translator_folder, "--beam-size", 1, stdin=stdin)

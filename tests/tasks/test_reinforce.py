@@ -22,6 +22,7 @@ from regard.tasks.reinforce import (
     token_log_probs,
     total_reward,
 )
+from tests.long_params import rest_is_long
 
 SOURCE, TARGET = torch.tensor([4, 6, 2]), torch.tensor([1, 5, 7, 2])  # three places, three tokens: 27 alignments
 
@@ -196,7 +197,7 @@ ESTIMATES = {
 }
 
 
-@pytest.mark.parametrize("name", ESTIMATES)
+@pytest.mark.parametrize("name", rest_is_long(ESTIMATES, "to go, moving", "to go, others"))
 def test_the_mean_of_many_drawn_gradients_is_the_exact_one(name):
     """The task's own gradient over 40 batches of 160 draws, in standard errors away from enumeration."""
     assert abs(off(ESTIMATES[name])) < 3
@@ -295,6 +296,7 @@ def test_log_p_is_zero_where_nothing_is_wanted():
     assert found[0, 1] == logits[0, 1].log_softmax(-1)[4]
 
 
+@pytest.mark.long
 def test_hard_attention_learns_to_write_backwards_and_looks_there():
     """The same toy as soft attention learns; here the aligner sees nothing but the rewards of its draws."""
     torch.set_default_dtype(torch.float32)

@@ -129,6 +129,7 @@ LONG = (
     "adafactor",
     "sgd",
     "layer-wise decay",
+    "several makers of batches",
 )
 
 
@@ -157,6 +158,7 @@ def test_scheduled_sampling_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch,
     assert rows(tmp_path / "forced") != rows(tmp_path / "straight")
 
 
+@pytest.mark.long
 def test_centroids_move_after_updates_and_are_resumed_to_the_bit(recipe, tmp_path, monkeypatch):
     whole = override_recipe(recipe, [*BASE, "model.attention=routing(clusters=2, window=4)"])
     train(whole, tmp_path / "straight")
@@ -182,6 +184,7 @@ def test_a_run_stopped_after_every_single_update_ends_at_the_same_bits(recipe, t
     assert_equal_runs(straight, tmp_path / "stopped", end(straight))
 
 
+@pytest.mark.long
 def test_mixed_precision_is_resumed_to_the_bit(recipe, tmp_path, monkeypatch, straight):
     """Autocast to bfloat16, as on a GPU; users' runs on a CPU are in float32."""
     monkeypatch.setattr("regard.training.loop.select_precision", lambda *_: "bfloat16")

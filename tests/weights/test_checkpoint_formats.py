@@ -18,7 +18,7 @@ NEEDED = {
     "timm_vit_hybrid": {"stem": "hybrid"},
     "torchvision_mvit": {"num_frames": 16, "class_token": True, "residual_pooling": "patches"},
 }
-WITHOUT_ATTENTION = {"timm_resnet"}
+WITHOUT_ATTENTION = {"efficientnet_lite", "timm_resnet"}
 
 
 def config(name, **fields):

@@ -25,7 +25,6 @@ from regard.models.transformer import Config, Transformer
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights import folder as folder_module
 from regard.weights.folder import load_model, save_model
-from tests.long_params import rest_is_long
 
 CONFIG = Config(vocab=300, width=16, heads=2, ffn=24, encoder_layers=1, decoder_layers=2)
 LINES = ["two dogs play in the snow", "ein Hund und eine Katze", "0123456789", "ünïcödé"]
@@ -608,7 +607,8 @@ def test_the_stored_example_of_every_format_loads(number):
     check_example(FORMATS / str(number), json.loads((FORMATS / f"{number}.json").read_text()))
 
 
-@pytest.mark.parametrize("number", rest_is_long(folder_module.CONVERTED, max(folder_module.CONVERTED)))
+@pytest.mark.long
+@pytest.mark.parametrize("number", folder_module.CONVERTED)
 def test_an_old_format_raises_and_can_be_converted(number, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(FORMATS / str(number), old)

@@ -12,7 +12,17 @@ from regard.core.shapes import Float, Tensor
 
 
 class ObservedWeights(nn.Module):
-    """The identity on weights of channels B C (or B C 1 1); `watch` records them as a trace of kind "gate", B 1 1 C."""
+    """The identity on weights, which `watch` records as a trace of this kind.
 
-    def forward(self, weights: Float[Tensor, "B C *ones"]) -> Float[Tensor, "B C *ones"]:
+    Kind "gate" takes weights of channels B C (or B C 1 1), recorded as B 1 1 C; any other kind takes maps B H N M.
+    """
+
+    def __init__(self, kind: str = "gate") -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, weights: Float[Tensor, "B *any"]) -> Float[Tensor, "B *any"]:
         return weights
+
+    def extra_repr(self) -> str:
+        return self.kind

@@ -46,13 +46,21 @@ class HybridStem(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
         """Return one token for every `stride` pixels."""
+        return self.tokens(self.stage_maps(images)[-1])
+
+    def stage_maps(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Return the maps B C Y X of the pool and of each stage, at strides of 4, 4, 8, 16 ... pixels."""
         check_images(images, self.channels)
         x = images.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.norm(self.conv(x)))
-        x = F.max_pool2d(_pad_same(x, 3, 2), 3, 2)  # after a ReLU, zero padding is the minimum
+        found = [F.max_pool2d(pad_same(x, 3, 2), 3, 2)]  # after a ReLU, zero padding is the minimum
         for stage in self.stages:
-            x = stage(x)
-        tokens: Tensor = self.embed(pad_to_stride(x, self.patch))
+            found.append(stage(found[-1]))
+        return found
+
+    def tokens(self, stage_map: Float[Tensor, "B E Z W"]) -> Float[Tensor, "B y x D"]:
+        """Return the tokens of the last stage's map."""
+        tokens: Tensor = self.embed(pad_to_stride(stage_map, self.patch))
         return tokens.permute(0, 2, 3, 1)
 
     def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
@@ -73,10 +81,10 @@ class StdConv2d(nn.Conv2d):
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
         variance, mean = torch.var_mean(self.weight, (1, 2, 3), correction=0, keepdim=True)
         weight = (self.weight - mean) * torch.rsqrt(variance + self.eps)
-        return F.conv2d(_pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
+        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, self.bias, self.stride)
 
 
-def _pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
+def pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
     """Pad an image with zeros so that a kernel fits once for every stride; an odd zero goes below or to the right."""
     missing = [max(0, (-(-n // stride) - 1) * stride + kernel - n) for n in x.shape[:1:-1]]  # columns, rows
     sides = [side for n in missing for side in (n // 2, n - n // 2)]

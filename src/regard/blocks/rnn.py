@@ -223,7 +223,7 @@ class RNNCellStack(nn.Module):
         return first.input_gates(x)
 
     def forward(
-        self, input_gates: Float[Tensor, "B K gates"], context_gates: Float[Tensor, "B K C"], states: States
+        self, input_gates: Float[Tensor, "*B gates"], context_gates: Float[Tensor, "*B C"], states: States
     ) -> States:
         """Return the states after one more step."""
         moved = [self.cells[0](input_gates, context_gates, states[0])]
@@ -274,8 +274,8 @@ class RNNCellBase(nn.Module):
 
     def forward(
         self,
-        input_gates: Float[Tensor, "B K gates"] | None,
-        context_gates: Float[Tensor, "B K C"],
+        input_gates: Float[Tensor, "*B gates"] | None,
+        context_gates: Float[Tensor, "*B C"],
         state: tuple[Tensor, ...],
     ) -> tuple[Tensor, ...]:
         inputs = (

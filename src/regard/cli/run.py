@@ -88,7 +88,7 @@ def run(
 
     def draw(result: Result) -> None:
         if out is not None:
-            print_status(f"drawn: {_draw(result.value, result.output, result.item.name, out)}")
+            print_status(f"drawn: {draw_result(result, out)}")
 
     def show(result: Result) -> list[str]:
         if result.output is None:
@@ -180,11 +180,13 @@ def _read_row(predictor: Predictor, line: str) -> Any:
     return predictor.read_item(values)
 
 
-def _draw(item: Any, output: Any, name: str, out: Path) -> Path:
+def draw_result(result: Result, out: Path) -> Path:
+    """Draw the output of a result over its picture, to a file (.png, .svg) or into a folder, and return the file."""
     from regard.core.files import atomic_write
     from regard.modalities.generated_image import GeneratedImage
     from regard.see.outputs import draw_output
 
+    item, output, name = result.value, result.output, result.item.name
     path = out if out.suffix.lower() in (".png", ".svg") else out / f"{Path(name).stem}.png"
     if isinstance(output, GeneratedImage) and path.suffix.lower() == ".png":
         path.parent.mkdir(parents=True, exist_ok=True)

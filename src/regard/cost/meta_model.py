@@ -36,6 +36,7 @@ from regard.positions.added.learned import LearnedPositions
 VOCABULARY = 8000  # default vocabulary, as in `regard show`
 DEFAULT_LENGTH, DEFAULT_IMAGE_SIZE = 128, 224  # if neither the caller nor the model gives one
 HANDWRITING_LENGTH = 5  # characters per line of handwriting
+SENTENCE_LENGTH = 8  # words per sentence of a story
 MASK_RATE = 0.15  # of the tokens, in masked language modelling
 MAY_BE_ZERO = ("pad", "bos", "eos", "num_classes", "num_prefix_tokens", "num_frames")  # fields of a Config
 
@@ -193,9 +194,11 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
         return shape.batch * row_length(model, shape), "frames"
     if "elements" in parameters:
         return shape.batch * row_length(model, shape), "elements"
+    if "sentences" in parameters:
+        return shape.batch * row_length(model, shape), "sentences"
     if "points" in parameters:
         return shape.batch * row_length(model, shape), "points"
-    if "timesteps" in parameters:
+    if {"timesteps", "vectors"} & {*parameters}:
         return shape.batch * row_length(model, shape), "steps"
     if {"images", "image"} & {*parameters}:
         return shape.batch, "clips" if getattr(getattr(model, "config", None), "num_frames", 0) else "images"
@@ -276,6 +279,12 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "vectors": _vectors("input_dim"),
+    "sentences": lambda model, shape: torch.zeros(
+        shape.batch, row_length(model, shape), SENTENCE_LENGTH, dtype=torch.long
+    ),
+    "story_lengths": _full_lengths("tokens"),
+    "questions": lambda model, shape: torch.zeros(shape.batch, SENTENCE_LENGTH, dtype=torch.long),
     "points": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape), 3),
     "text": lambda model, shape: torch.zeros(shape.batch, HANDWRITING_LENGTH, dtype=torch.long),
     "returns": lambda model, shape: torch.zeros(shape.batch, row_length(model, shape)),

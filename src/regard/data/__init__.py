@@ -5,7 +5,7 @@ images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
 episodes/    recorded episodes of a pendulum
-synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying
+synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying, tapes
 augment/     image augmentations, batched on the device
 shards/      packing of text and images into shards, the index, token shards
 batching     batches of similar length, resumable streams, prefetching
@@ -30,6 +30,7 @@ DATA: Registry = {
     "labeled_text": ("regard.data.text.labeled_text", "LabeledText"),
     "tagged_sentences": ("regard.data.text.tagged_sentences", "TaggedSentences"),
     "question_answering": ("regard.data.text.question_answering", "QuestionAnswering"),
+    "stories": ("regard.data.text.stories", "Stories"),
     "task_mixture": ("regard.data.text.task_mixture", "TaskMixture"),
     "span_corruption": ("regard.data.text.span_corruption", "SpanCorruption"),
     "word_sentences": ("regard.data.text.word_sentences", "WordSentences"),
@@ -41,11 +42,19 @@ DATA: Registry = {
     "listops": ("regard.data.synthetic.listops", "ListOps"),
     "recall": ("regard.data.synthetic.symbols", "AssociativeRecall"),
     "copying": ("regard.data.synthetic.symbols", "Copying"),
+    "copy_tape": ("regard.data.synthetic.tapes", "CopyTape"),
+    "repeat_copy": ("regard.data.synthetic.tapes", "RepeatCopyTape"),
+    "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
+    "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
+    "voc": ("regard.data.images.voc", "VOC"),
+    "yolo": ("regard.data.images.yolo", "YOLO"),
+    "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 
 # Tasks of a mixture: inputs and outputs are both text.

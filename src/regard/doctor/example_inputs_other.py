@@ -6,6 +6,8 @@
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
+    (vectors)           sequences of vectors, causal
+    (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
@@ -136,6 +138,38 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def vectors(model: Any) -> TargetInputs:
+    """Return sequences of vectors."""
+    x, lengths = _numbers(TARGET_LENGTHS, model.config.input_dim), torch.tensor(TARGET_LENGTHS)
+    steps = _vector_by_vector if hasattr(model, "read") else None
+    return TargetInputs((x,), (lengths,), ("vectors",), 0, lambda model, x, *lengths: model(x), steps=steps)
+
+
+def _vector_by_vector(model: Any, x: Tensor, *lengths: Tensor) -> Tensor:
+    """Return the output of a model, computed vector by vector."""
+    state, outputs = model.start(len(x)), []
+    for vector in x.split(1, 1):
+        output, state = model.read(vector, state)
+        outputs.append(output)
+    return torch.cat(outputs, 1)
+
+
+def stories(model: Any) -> TargetInputs:
+    """Return stories of sentences with a question each."""
+    generator, vocab = torch.Generator().manual_seed(1), model.config.vocab
+    sentences = torch.randint(2, vocab, (len(WORD_LENGTHS), max(WORD_LENGTHS), 4), generator=generator)
+    questions = torch.randint(2, vocab, (len(WORD_LENGTHS), 3), generator=generator)
+    return TargetInputs(
+        (sentences, questions), (torch.tensor(WORD_LENGTHS), None), ("sentences", "questions"), call=_answer_logits
+    )
+
+
+def _answer_logits(model: Any, sentences: Tensor, questions: Tensor, lengths: Tensor | None = None) -> Tensor:
+    if lengths is None:
+        lengths = torch.full((len(sentences),), sentences.shape[1], device=sentences.device)
+    return model(sentences, lengths, questions)
+
+
 def scenes(model: Any) -> TargetInputs:
     """Return images of a detector, all of one size."""
     images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -187,6 +221,8 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames",): frames,
     ("points",): points,
     ("elements",): elements,
+    ("vectors",): vectors,
+    ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
     ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,

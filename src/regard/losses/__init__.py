@@ -1,4 +1,4 @@
-"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines, set matching, boxes, denoising, focal, dice."""
+"""Losses: fused linear cross-entropy, CTC, REINFORCE baselines, set matching, boxes, denoising, focal, dice, depth."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _MODULES = {
     "reinforce_baselines": (
         "BASELINES", "Baseline", "LearnedBaseline", "LeaveOneOutBaseline", "MovingAverageBaseline"
     ),
+    "scale_shift_invariant": ("fit_scale_and_shift", "scale_shift_invariant_loss"),
     "set_matching": ("MatchingWeights", "Matches", "Targets", "assign", "matching_cost", "pad_targets"),
 }  # fmt: skip
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -263,7 +263,7 @@ def resize_center_crop(
         return image.resize((size[1], size[0]), how, (left * right, top * down, *ends))
     if (width, height) != image.size:
         image = image.resize((width, height), how)
-    if left >= 0 and top >= 0:
+    if left >= 0 and top >= 0 and width >= middle[2] and height >= middle[3]:
         return image.crop(middle)
     framed = Image.new(image.mode, (size[1], size[0]), fill)
     framed.paste(image, (-left, -top))
@@ -282,9 +282,15 @@ def center_crop_layout(
 
     mode        center: the whole crop lies in the image      squash: each side is resized on its own
                 border: the whole image lies in size / crop, and what it lacks of the crop is a border
+                corner: the same, but the image lies in the top left corner
     rounding    of the beginning, where the margin is odd: to the even number, or down
     """
     high, wide = (math.floor(side / crop) for side in size)
+    if mode == "corner":
+        from regard.modalities.letterbox import Letterbox  # with torch, which decoding needs not
+
+        rows, columns = Letterbox(image_size[::-1], (high, wide)).size
+        return (columns, rows), (0, 0)
     if mode == "squash":
         width, height = wide, high
     elif mode == "border":

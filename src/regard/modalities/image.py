@@ -32,7 +32,7 @@ from regard.modalities.decode_image import (
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
 
-CROP_MODES, CROP_ROUNDINGS = ("center", "squash", "border"), ("even", "down")
+CROP_MODES, CROP_ROUNDINGS = ("center", "squash", "border", "corner"), ("even", "down")
 CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB with alpha
 
 
@@ -105,7 +105,7 @@ class Preprocess:
         resample: bicubic, bilinear, nearest or lanczos.
         crop_mode: what is resized to size / crop, as in timm: "center" the shorter side, "squash" each side on its own,
             so that nothing is cut off at crop 1 but the image is distorted, "border" the longer side, with a border of
-            the mean colour around the rest.
+            the mean colour around the rest, "corner" the longer side, with that border at the right and the bottom.
         crop_rounding: where the crop begins if the margin is odd: "even" rounds half to even (torchvision, timm),
             "down" rounds down (transformers).
     """
@@ -116,7 +116,7 @@ class Preprocess:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     crop: float = 1.0
     resample: str = "bicubic"
-    crop_mode: Literal["center", "squash", "border"] = "center"
+    crop_mode: Literal["center", "squash", "border", "corner"] = "center"
     crop_rounding: Literal["even", "down"] = "even"
 
     def __post_init__(self) -> None:
@@ -154,9 +154,15 @@ class Preprocess:
         )
         right, down = wide / width, high / height
         end_x, end_y = (left + self.size[1]) * right, (top + self.size[0]) * down
-        if self.crop_mode != "border":  # rounding
+        if self.crop_mode in ("center", "squash"):  # rounding
             end_x, end_y = min(end_x, wide), min(end_y, high)
         return left * right, top * down, end_x, end_y
+
+    def content(self, image: Any) -> tuple[int, int]:
+        """Return the rows and columns of what the model sees that are image, not border."""
+        image_size = Image.read(image).size
+        (width, height), _ = center_crop_layout(image_size, self.size, self.crop, self.crop_mode, self.crop_rounding)
+        return min(height, self.size[0]), min(width, self.size[1])
 
     def to_image(self, image: Any, box: Sequence[float]) -> tuple[float, float, float, float]:
         """Return a box of the model's view (left, top, right, bottom, from 0 to 1) in pixels of the image."""

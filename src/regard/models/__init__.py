@@ -22,11 +22,14 @@ MODELS: Registry = {
     "sac": ("regard.models.sac", "SAC"),
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
+    "memn2n": ("regard.models.memn2n", "MemN2N"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "convs2s": ("regard.models.convs2s", "ConvS2S"),
     "bytenet": ("regard.models.bytenet", "ByteNet"),
     "neural_gpu": ("regard.models.neural_gpu", "NeuralGPU"),
+    "ntm": ("regard.models.ntm", "NTM"),
+    "lstm": ("regard.models.lstm", "LSTM"),
     "luong": ("regard.models.luong", "Luong"),
     "online_alignment": ("regard.models.online_alignment", "OnlineAlignment"),
     "gru_to_attention": ("regard.models.gru_to_attention", "GRUToAttention"),
@@ -40,6 +43,7 @@ MODELS: Registry = {
     "detr": ("regard.models.detr", "DETR"),
     "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
+    "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),
@@ -48,6 +52,8 @@ MODELS: Registry = {
     "mvit": ("regard.models.mvit", "MViT"),
     "unet": ("regard.models.unet", "UNet"),
     "segmenter": ("regard.models.segmenter", "Segmenter"),
+    "dpt": ("regard.models.dpt", "DPT"),
+    "swin_pyramid": ("regard.models.swin_pyramid", "SwinPyramid"),
 }
 
 

@@ -3,12 +3,13 @@
     draw_output(photo, boxes, path="boxes.png")
 
 The kind of the output decides what is drawn. The labels of one output have distinct colours, the same for the same set
-of labels.
+of labels. A legend above the picture names the colours of masks, and of boxes that are too many for a label each.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ COLORS = (  # 7 of Okabe and Ito (2008), then lighter and darker hues between th
 )
 _LONG = 5.0  # inches: the longer side of the picture
 _BARS = 5  # classes that are listed
+_TITLE, _ROW = 0.4, 0.19  # inches: height of the title, and of a row of the legend
+_LABELLED_BOXES = 20  # boxes that have a label each; more are told by a legend
 
 
 def label_colors(labels: Iterable[str]) -> dict[str, str]:
@@ -56,19 +59,58 @@ def draw_output(photo: Any, output: Any, title: str = "", path: str | os.PathLik
     pixels = np.asarray(photo.convert("RGB") if hasattr(photo, "convert") else photo)
     height, width = pixels.shape[:2]
     inches = _LONG / max(height, width)
-    figure = Figure(figsize=(width * inches, height * inches + (0.4 if title else 0.0)), dpi=150)
+    wide, high = width * inches, height * inches
+    legend = _legend_rows(_legend(output), wide)
+    header = (_TITLE if title else 0.0) + _ROW * len(legend)
+    figure = Figure(figsize=(wide, high + header), dpi=150)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0, 0, 1, height * inches / (height * inches + (0.4 if title else 0.0))))
+    axes = figure.add_axes((0, 0, 1, high / (high + header)))
     axes.imshow(pixels, interpolation="nearest", extent=(0, width, height, 0))
     axes.set_axis_off()
     _DRAWINGS[type(output)](axes, output)
+    if isinstance(output, (Boxes, Masks)) and not len(output):
+        _label(axes, 0, 0, "nothing found", "white")
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
+    _draw_legend(figure, legend, high + _ROW * len(legend), wide, high + header)
     if title:
         figure.suptitle(title, fontsize=9, y=0.99)
     if path is not None:
         save(figure, path)
     return figure
+
+
+def _legend(output: Any) -> list[tuple[str, str]]:
+    """Return text and colour of the entries of an output's legend: its labels, with how many segments each has."""
+    if not isinstance(output, (Boxes, Masks)) or (isinstance(output, Boxes) and len(output) <= _LABELLED_BOXES):
+        return []
+    counts = Counter(each.label for each in (output.boxes if isinstance(output, Boxes) else output.masks))
+    colors = label_colors(counts)
+    return [(label if counts[label] == 1 else f"{label} × {counts[label]}", colors[label]) for label in sorted(counts)]
+
+
+def _legend_rows(entries: list[tuple[str, str]], wide: float) -> list[list[tuple[float, str, str]]]:
+    """Return the rows of a legend of this width: where each entry begins, in inches, its text and its colour."""
+    rows, x = list[list[tuple[float, str, str]]](), wide
+    for text, color in entries:
+        length = 0.3 + 0.065 * len(text)
+        if x + length > wide:
+            rows, x = [*rows, []], 0.06
+        rows[-1].append((x, text, color))
+        x += length
+    return rows
+
+
+def _draw_legend(figure: Figure, rows: Any, top: float, wide: float, high: float) -> None:
+    """Draw the rows of a legend from `top`, in inches above the bottom of a figure of `wide` by `high` inches."""
+    from matplotlib.patches import Rectangle
+
+    for n, row in enumerate(rows):
+        middle = top - _ROW * (n + 0.5)
+        for x, text, color in row:
+            corner = x / wide, (middle - 0.055) / high
+            figure.add_artist(Rectangle(corner, 0.11 / wide, 0.11 / high, facecolor=color, edgecolor="none"))
+            figure.text((x + 0.16) / wide, middle / high, text, fontsize=7, va="center", ha="left")
 
 
 def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
@@ -79,20 +121,28 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
         color = colors[box.label]
         size = box.right - box.left, box.bottom - box.top
         axes.add_patch(Rectangle((box.left, box.top), *size, fill=False, edgecolor=color, linewidth=1.8))
-        _label(axes, box.left, box.top, f"{box.label} {100 * box.score:.0f} %", color)
+        if len(boxes) <= _LABELLED_BOXES:
+            _label(axes, box.left, box.top, f"{box.label} {100 * box.score:.0f} %", color)
 
 
 def _draw_masks(axes: Axes, masks: Masks) -> None:
+    """Draw every mask in its colour, with an edge that tells segments of one label apart."""
     from matplotlib.colors import to_rgb
 
     colors = label_colors(mask.label for mask in masks.masks)
+    layer = np.zeros((masks.height, masks.width, 4), np.float32)
     for mask in reversed(masks.masks):
-        layer = np.zeros((masks.height, masks.width, 4))
-        layer[mask.pixels] = (*to_rgb(colors[mask.label]), 0.5)
-        axes.imshow(layer, interpolation="nearest", extent=(0, masks.width, masks.height, 0))
-        if mask.pixels.any():
-            rows, columns = np.nonzero(mask.pixels)
-            _label(axes, float(columns.mean()), float(rows.mean()), mask.label, colors[mask.label])
+        color = to_rgb(colors[mask.label])
+        layer[mask.pixels] = (*color, 0.5)
+        layer[_edge(mask.pixels)] = (*(0.7 * np.array(color)), 0.9)
+    axes.imshow(layer, interpolation="nearest", extent=(0, masks.width, masks.height, 0))
+
+
+def _edge(mask: np.ndarray) -> np.ndarray:
+    """Return the pixels of a mask that have a neighbour outside it; the edge of the picture is none."""
+    padded = np.pad(mask, 1, mode="edge")
+    inner = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return mask & ~inner
 
 
 def _draw_depth(axes: Axes, depth: Depth) -> None:

@@ -24,6 +24,7 @@ TASKS: Registry = {
     "pair_classification": ("regard.tasks.text.classification", "TextClassification"),
     "tagging": ("regard.tasks.text.tagging", "Tagging"),
     "extractive_qa": ("regard.tasks.text.extractive_qa", "ExtractiveQA"),
+    "story_answering": ("regard.tasks.memory.stories", "StoryAnswering"),
     "word2vec": ("regard.tasks.text.word2vec", "WordVectors"),
     "bidirectional_lm": ("regard.tasks.text.bidirectional_lm", "BidirectionalLM"),
     "handwriting": ("regard.tasks.strokes.handwriting", "Handwriting"),
@@ -32,10 +33,14 @@ TASKS: Registry = {
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognition"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Addition"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPrediction"),
+    "tapes": ("regard.tasks.memory.tapes", "Tapes"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassification"),
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -51,6 +56,7 @@ PREDICTORS: Registry = {
     "pair_classification": ("regard.tasks.text.classification", "TextPairClassifier"),
     "tagging": ("regard.tasks.text.tagging", "Tagger"),
     "extractive_qa": ("regard.tasks.text.extractive_qa", "QuestionAnswerer"),
+    "story_answering": ("regard.tasks.memory.stories", "StoryAnswerer"),
     "word2vec": ("regard.tasks.text.word2vec", "NearestWords"),
     "bidirectional_lm": ("regard.tasks.text.bidirectional_lm", "ContextualEmbedder"),
     "handwriting": ("regard.tasks.strokes.handwriting", "HandwritingSynthesizer"),
@@ -59,9 +65,13 @@ PREDICTORS: Registry = {
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
+    "tapes": ("regard.tasks.memory.tapes", "TapePredictor"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
+    "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
+    "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
 }
 
 

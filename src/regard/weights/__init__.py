@@ -6,9 +6,9 @@
 | int8 | weights stored in 8 bits |
 | table | rows and operations; `import_state_dict`, `export_state_dict` |
 | checkpoint_formats | shared by folders of transformers and timm |
-| hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, detr, sentence_transformers |
+| hf | bert, gpt2, t5, marian, decision_transformer, vit, deit, swin, swinv2, dpt, detr, sentence_transformers |
 | timm | vit, deit, vit_hybrid, swin, swinv2, mvitv2, resnet |
-| other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit, detr |
+| other | torch_transformer, google_vit, vit_pytorch, vit_pytorch_cct, torchvision_mvit, detr, efficientnet_lite |
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ TABLES: Registry = {
     "timm_swinv2": ("regard.weights.timm.swinv2", "table"),
     "hf_swin": ("regard.weights.hf.swin", "table"),
     "hf_swinv2": ("regard.weights.hf.swinv2", "table"),
+    "hf_dpt": ("regard.weights.hf.dpt", "table"),
     "hf_detr": ("regard.weights.hf.detr", "table"),
     "original_detr": ("regard.weights.other.detr", "table"),
     "timm_mvitv2": ("regard.weights.timm.mvitv2", "table"),
     "torchvision_mvit": ("regard.weights.other.torchvision_mvit", "table"),
+    "efficientnet_lite": ("regard.weights.other.efficientnet_lite", "table"),
     "timm_resnet": ("regard.weights.timm.resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.other.vit_pytorch_cct", "table"),
 }

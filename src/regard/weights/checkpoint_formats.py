@@ -293,7 +293,7 @@ def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
     does not read `crop_rounding`: where the margin is odd, its crop begins a pixel earlier.
     """
     y, x = how.size
-    if how.crop_mode == "border" or (how.crop_mode == "center" and y != x):
+    if how.crop_mode in ("border", "corner") or (how.crop_mode == "center" and y != x):
         raise Unsupported(
             f"transformers cannot preprocess images with crop_mode='{how.crop_mode}' to {y} x {x} pixels; "
             "it resizes to any size with crop_mode='squash', and to squares with 'center'"
@@ -384,6 +384,8 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """Return the preprocessing as in timm's `pretrained_cfg`."""
+    if how.crop_mode == "corner":
+        raise Unsupported("timm cannot preprocess images with crop_mode='corner'; it has center, squash and border")
     has_margin = how.crop < 1 or how.crop_mode != "squash"
     if how.crop_rounding != "even" and has_margin:
         raise Unsupported(

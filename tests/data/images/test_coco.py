@@ -1,6 +1,8 @@
 """Datasets in COCO's format: BCCD, folders in the usual layouts, and files with mistakes in them."""
 
+import contextlib
 import copy
+import io
 import json
 import re
 import shutil
@@ -11,7 +13,9 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput
+from regard.data.images import coco
 from regard.data.images.coco import BCCD, COCO
+from regard.metrics.average_precision import AveragePrecision
 from tests.data.images import needs_data
 
 IMAGES = [
@@ -111,10 +115,14 @@ def test_missing_images_are_left_out_with_a_warning(write, caplog):
     assert len(COCO(path=write(changed(images=[outside, *IMAGES]))).load("train")) == 2
 
 
-def test_ten_thousand_boxes_of_one_image(write):
+def test_ten_thousand_boxes_of_one_image(write, monkeypatch):
     many = [annotation(n, [n % 15, n % 7, 2, 2]) for n in range(10_000)]
-    batch = COCO(path=write(changed(annotations=many))).load("train").collate(torch.tensor([0]))
+    path = write(changed(annotations=many))
+    batch = COCO(path=path).load("train").collate(torch.tensor([0]))
     assert batch.boxes.shape == (1, 10_000, 4)
+    monkeypatch.setattr(coco, "MAX_MASK_BYTES", 599)
+    with pytest.raises(BadInput, match=r"3 masks of a\.png take"):
+        COCO(path=write(GOOD), masks=True).load("train").collate(torch.tensor([0]))
 
 
 def test_files_with_mistakes_are_refused(write):
@@ -142,8 +150,8 @@ def test_masks_and_files_of_another_size_are_refused(write):
     with pytest.raises(BadInput, match="has 10 x 20 pixels, but"):
         COCO(path=write(wrong)).load("train")[0]
     for shape, message in (
-        ({"size": [20, 10], "counts": [200]}, "size"),
-        ({"size": [10, 20], "counts": [1, 2]}, "add up to 3 pixels"),
+        ({"size": [20, 10], "counts": [200]}, "annotation 4: A mask has the size"),
+        ({"size": [10, 20], "counts": [1, 2]}, "annotation 4: Run lengths add up to 3 pixels"),
     ):
         data = COCO(path=write(with_annotation(4, [1, 1, 2, 2], segmentation=shape)), masks=True)
         with pytest.raises(BadInput, match=message):
@@ -161,3 +169,61 @@ def test_bccd_has_its_images_and_boxes():
     assert batch.pixels.shape == (2, 3, 240, 320)
     np.testing.assert_allclose(batch.boxes[0, 0], [34, 157.5, 143, 240])
     assert (batch.boxes[..., 2:] >= batch.boxes[..., :2]).all()
+
+
+def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
+    """Gaps in the ids, crowds, images without objects, polygons and packed run lengths: boxes and masks."""
+    peer, cocoeval = pytest.importorskip("pycocotools.coco"), pytest.importorskip("pycocotools.cocoeval")
+    tools = pytest.importorskip("pycocotools.mask")
+    rng = np.random.default_rng(0)
+    annotations = []
+    for number in range(24):
+        image = IMAGES[0] if number < 20 else IMAGES[1]
+        left, top = rng.uniform(0, image["width"] / 2), rng.uniform(0, image["height"] / 2)
+        wide, high = rng.uniform(2, image["width"] / 2), rng.uniform(2, image["height"] / 2)
+        corners = [left, top, left + wide, top, left + wide, top + high, left, top + high]
+        packed = tools.merge(tools.frPyObjects([corners], image["height"], image["width"]))
+        is_crowd = number % 5 == 0
+        shape = {"size": packed["size"], "counts": packed["counts"].decode()} if is_crowd else [corners]
+        each = annotation(number + 1, [left, top, wide, high], int(rng.choice([3, 90])), image["id"])
+        area = wide * high
+        annotations.append({**each, "segmentation": shape, "iscrowd": int(is_crowd), "area": area})
+    empty = {"id": 1, "file_name": "a.png", "width": 20, "height": 10}
+    split = COCO(path=write(changed(images=[*IMAGES, empty], annotations=annotations)), masks=True).load("train")
+
+    results, boxes, masks = [], AveragePrecision(), AveragePrecision()
+    for i, image in enumerate(split.source.images):
+        scene = split[i]
+        n, size = 30, scene.size
+        corner = rng.uniform(0, 5, (n, 2))
+        found = np.concatenate([corner, corner + rng.uniform(1, 10, (n, 2))], 1)
+        near = rng.random(n) < 0.6
+        if len(scene):
+            found[near] = (scene.boxes[rng.integers(len(scene), size=n)] + rng.normal(0, 0.4, (n, 4)))[near]
+        found[:, 2:] = np.maximum(found[:, 2:], found[:, :2] + 0.5)
+        scores, classes = rng.random(n), rng.integers(2, size=n)
+        shapes = rng.random((n, *size)) < 0.5
+        if len(scene):
+            shapes[near] = scene.masks[rng.integers(len(scene), size=n)][near]
+        boxes.update(torch.tensor(found), scores, classes, scene.boxes.astype(float), scene.classes, scene.crowd)
+        masks.update(shapes, scores, classes, scene.masks, scene.classes, scene.crowd)
+        for k in range(n):
+            left, top, right, bottom = found[k].tolist()
+            box = {"bbox": [left, top, right - left, bottom - top]}
+            shape = {"segmentation": tools.encode(np.asfortranarray(shapes[k], np.uint8))}
+            both = {"image_id": image["id"], "category_id": [3, 90][classes[k]], "score": scores[k]}
+            results.append((both | box, both | shape))
+
+    for kind, ours in ((0, boxes), (1, masks)):
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth = peer.COCO(str(tmp_path / "instances_train.json"))
+            evaluation = cocoeval.COCOeval(
+                truth, truth.loadRes([each[kind] for each in results]), ("bbox", "segm")[kind]
+            )
+            evaluation.evaluate()
+            evaluation.accumulate()
+            evaluation.summarize()
+        theirs = dict(zip(ours.compute(), evaluation.stats, strict=True))
+        for name in ("ap", "ap50", "ap75", "ar_1", "ar_10", "ar_100"):
+            assert ours.compute()[name] == pytest.approx(theirs[name], abs=1e-6), (kind, name)
+        assert 0.05 < ours.compute()["ap50"] < 0.95

@@ -294,6 +294,40 @@ def make_timm_hybrid():
     images("timm_vit_hybrid", timm, theirs, "vit", ours | {"stem": "hybrid(layers=(1, 1))"}, (2, 3, 16, 16))
 
 
+def make_efficientnet_lite():
+    """Its own program is not on PyPI; timm computes the same, with its tensors in the same order."""
+    import timm
+    from timm.models.efficientnet import _gen_efficientnet_lite
+
+    from regard.models.efficientnet_lite import Config, EfficientNetLite
+    from regard.weights.other import efficientnet_lite
+    from regard.weights.table import export_state_dict, import_state_dict
+
+    ours = {"num_classes": 3, "width_factor": 0.3, "depth_factor": 0.5, "image_size": 32}
+    model = EfficientNetLite(Config(**ours)).double()
+    table = efficientnet_lite.table(model.config)
+    shapes = {name: list(value.shape) for name, value in export_state_dict(table, model).items()}
+    import_state_dict(table, weights(shapes), model)
+    theirs = _gen_efficientnet_lite("tf_efficientnet_lite0", 0.3, 0.5, pad_type="same", bn_eps=1e-3, num_classes=3)
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), model.state_dict().values(), strict=True)))
+    with torch.no_grad():
+        answer = theirs.double().eval()(vectors(2, 3, 32, 32))
+    said, asked = f"timm {timm.__version__}, which computes the same", {"images": [2, 3, 32, 32]}
+    write("efficientnet_lite", said, ours, shapes, asked, answer, model="efficientnet_lite")
+
+
+def make_dpt():
+    import transformers
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 12}
+    sizes |= {"image_size": 32, "backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [4, 4, 6, 6]}
+    sizes |= {"fusion_hidden_size": 4, "use_auxiliary_head": False, "num_labels": 2}
+    ours = {"num_outputs": 2, "image_size": 32, "width": 8, "heads": 2, "layers": 4, "ffn": 12, "eps": 1e-12}
+    ours |= {"out_layers": [1, 2, 3, 4], "reassemble_widths": [4, 4, 6, 6], "fusion_width": 4}
+    theirs = transformers.DPTForSemanticSegmentation(transformers.DPTConfig(**sizes))
+    images("hf_dpt", transformers, theirs, "dpt", ours, (1, 3, 32, 32))
+
+
 def make_vit_pytorch_cct():
     from importlib.metadata import version
 
@@ -340,3 +374,5 @@ if __name__ == "__main__":
     make_vit_pytorch_cct()
     make_timm_hybrid()
     make_timm_resnet()
+    make_dpt()
+    make_efficientnet_lite()

@@ -86,6 +86,7 @@ def test_trained_in_one_go_or_resumed_is_the_same_to_the_bit(recipe, tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.long
 def test_training_learns_both_directions(recipe, tmp_path):
     result = train(
         recipe, tmp_path / "run", settings=["train.steps=150", "train.eval_interval=50", "train.save_interval=150"]

@@ -14,6 +14,7 @@ from regard.tasks.text import chunking
 from regard.tasks.text.chunking import Chunker, bracket_chunks
 from regard.training import train
 from regard.training.recipe import load_recipe
+from tests.long_params import rest_is_long
 
 WORDS = {"the": "DT", "a": "DT", "dog": "NN", "cat": "NN", "sees": "VB", "will": "MD", "run": "VB", ".": "."}
 PATTERNS = [
@@ -96,7 +97,7 @@ def test_each_decision_is_the_likeliest_given_all_before_it(folder):
     assert of.evaluate(m, "val", effort=1)["f1"] == 1.0
 
 
-@pytest.mark.parametrize("pos_column", [None, 1])
+@pytest.mark.parametrize("pos_column", rest_is_long([None, 1], 1))
 def test_a_run_learns_goes_on_exactly_and_what_it_saved_parses(folder, tmp_path, pos_column):
     recipe = load_recipe("transformer_conll2000")
     recipe = replace(

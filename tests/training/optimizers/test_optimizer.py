@@ -439,6 +439,7 @@ def test_a_convex_problem_is_solved(spec):
     assert loss.item() < 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", list(OPTIMIZERS))
 def test_a_small_transformer_learns_to_reverse(spec):
     from regard.models.transformer import Config, Transformer
@@ -462,7 +463,8 @@ def test_a_small_transformer_learns_to_reverse(spec):
 # -- spread over processes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.long  # by default tests/training/test_ranks.py trains with two processes
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_sharded_updates_equal_plain_ones(ranks):
     message = together(ranks, "tests.training.sharded_updates")
     assert message.count("equal") == len(OPTIMIZERS)

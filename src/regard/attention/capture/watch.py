@@ -75,7 +75,7 @@ class Traces(Mapping[str, Trace]):
         return list(self._calls.get(name, ()))
 
     def traces(self, kind: str | None = None) -> list[Trace]:
-        """Return the maps of the latest pass in order, optionally of one kind (self, cross, align, gate).
+        """Return the maps of the latest pass in order, optionally of one kind (self, cross, align, gate, ...).
 
         A layer that ran several times in that pass (ALBERT shares one) has as many maps; a module that did not run in
         it has its latest.
@@ -175,10 +175,14 @@ def observe_attention(
 
         return before
 
-    def gate_hook(name: str) -> Any:
-        def after(module: Any, args: tuple[Any, ...], output: Tensor) -> None:
-            if is_watching() and not is_recomputing():
+    def observed_hook(name: str) -> Any:
+        def after(module: ObservedWeights, args: tuple[Any, ...], output: Tensor) -> None:
+            if not is_watching() or is_recomputing():
+                return
+            if module.kind == "gate":
                 observer.on_gate(name, output)
+            else:
+                observer.on_weights(name, module.kind, output, lambda w: w)
 
         return after
 
@@ -220,10 +224,10 @@ def observe_attention(
                     handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
                     handles.append(module.register_forward_hook(after, with_kwargs=True))
                     watched += 1
-            elif isinstance(module, ObservedWeights) and sees_gates:
+            elif isinstance(module, ObservedWeights) and (sees_gates or module.kind != "gate"):
                 name = path.rpartition(".")[0] or path  # it is known by the module that holds it
                 if fnmatch(name, only):
-                    handles.append(module.register_forward_hook(gate_hook(name)))
+                    handles.append(module.register_forward_hook(observed_hook(name)))
                     watched += 1
             elif _is_aligner(module) and fnmatch(path, only):
                 handles.append(module.register_forward_hook(aligner_hook(path)))

@@ -16,9 +16,9 @@ import math
 import torch
 from jaxtyping import UInt8
 
-from regard.core.shapes import Tensor
+from regard.core.shapes import Float, Tensor
 from regard.data.augment.sampling import check_range, log_uniform, uniform
-from regard.data.augment.warp import affine_matrices, warp_images
+from regard.data.augment.warp import Side, affine_matrices, warp_images
 
 
 class Affine:
@@ -36,11 +36,12 @@ class Affine:
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         b, _, y, x = pixels.shape
+        return warp_images(pixels, self.matrices(b, y, x, generator), self.fill)
+
+    def matrices(self, b: int, y: Side, x: Side, generator: torch.Generator) -> Float[Tensor, "b 2 3"]:
         angle = uniform(b, -math.radians(self.degrees), math.radians(self.degrees), generator)
         shear = uniform(b, -self.shear, self.shear, generator)
         factor = log_uniform(b, 1 / (1 + self.scale), 1 + self.scale, generator)
         right, down = (uniform(b, -self.translate * side, self.translate * side, generator) for side in (x, y))
         cos, sin = factor * angle.cos(), factor * angle.sin()
-        return warp_images(
-            pixels, affine_matrices(cos, shear * cos - sin, right, sin, shear * sin + cos, down), self.fill
-        )
+        return affine_matrices(cos, shear * cos - sin, right, sin, shear * sin + cos, down)

@@ -17,10 +17,10 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Tensor
+from regard.core.shapes import Float, Tensor
 from regard.core.validation import Range
 from regard.data.augment.sampling import log_uniform, uniform
-from regard.data.augment.warp import affine_matrices, warp_images
+from regard.data.augment.warp import Side, affine_matrices, warp_images
 
 
 class RandomResizedCrop:
@@ -39,9 +39,12 @@ class RandomResizedCrop:
 
     def __call__(self, pixels: UInt8[Tensor, "B C Y X"], generator: torch.Generator) -> UInt8[Tensor, "B C Y X"]:
         b, _, y, x = pixels.shape
+        return warp_images(pixels, self.matrices(b, y, x, generator), outside=None)
+
+    def matrices(self, b: int, y: Side, x: Side, generator: torch.Generator) -> Float[Tensor, "b 2 3"]:
         area = uniform(b, self.min_area, self.max_area, generator)
         shape = log_uniform(b, 1 / self.ratio, self.ratio, generator)
         wide, tall = (area * shape).sqrt().clamp(max=1), (area / shape).sqrt().clamp(max=1)  # shares of the sides
         left = (uniform(b, -1, 1, generator) * (1 - wide)) * (x / 2)  # offset of the crop's centre from the image's
         top = (uniform(b, -1, 1, generator) * (1 - tall)) * (y / 2)
-        return warp_images(pixels, affine_matrices(wide, 0.0, left, 0.0, tall, top), outside=None)
+        return affine_matrices(wide, 0.0, left, 0.0, tall, top)

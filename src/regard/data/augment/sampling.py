@@ -16,8 +16,8 @@ def check_range(what: str, value: float, low: float, high: float) -> None:
         raise BadInput(f"{what}={value}): a number from {low:g} to {high:g} is expected")
 
 
-def uniform(n: int, low: float, high: float, generator: torch.Generator) -> Float[Tensor, " n"]:
-    """Sample uniformly between low and high, one number per image."""
+def uniform(n: int, low: float | Tensor, high: float | Tensor, generator: torch.Generator) -> Float[Tensor, " n"]:
+    """Sample uniformly between low and high, one number per image; either may be a number for each of them."""
     return low + (high - low) * torch.rand(n, generator=generator, device=generator.device)
 
 

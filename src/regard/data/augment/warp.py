@@ -2,7 +2,8 @@
 
     pixel (y, x) of the result  =  the image at  matrix · (x, y, 1),    both relative to the centre, in pixels
 
-Values are interpolated bilinearly; outside the image they are grey.
+Values are interpolated bilinearly; outside the image they are grey. An augmentation that is such a warp has a method
+`matrices(n, y, x, generator)`, by which scenes are warped with all that is known about them (augment.scenes).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from jaxtyping import UInt8
 from regard.core.shapes import Float, Tensor
 
 GRAY = 128.0
+Side = float | Float[Tensor, " B"]  # rows or columns of all images, or of each
 
 
 def warp_images(

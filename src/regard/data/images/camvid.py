@@ -21,6 +21,7 @@ import numpy as np
 
 from regard.core.config import field
 from regard.core.errors import BadInput
+from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.scene_batch import VOID, Scene, mask_boxes
 from regard.data.images.scene_dataset import ImageFiles, SceneDataset
@@ -38,6 +39,7 @@ EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
 class CamVid(SceneDataset):
     """Settings of the dataset."""
 
+    image_size: Size | None = (360, 480)  # the frames' own
     annotations: Literal["semantic", "panoptic"] = "semantic"
     min_pixels: int = field(40)  # of a component that counts as an object
 

@@ -26,14 +26,15 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import BadInput
+from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
 from regard.data.images.scene_batch import Scene, take_objects
-from regard.data.images.scene_dataset import ImageFiles, SceneDataset
+from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDataset
 
 log = logging.getLogger("regard")
 
-SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+MAX_MASK_BYTES = 2 * 2**30  # of the masks of one image
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class COCO(SceneDataset):
 
     def splits(self) -> list[str]:
         folder = data_dir.find_dataset(self.path)
-        if not (found := sorted(part for part in SPLIT_NAMES if _annotation_files(folder, part))):
+        if not (found := sorted(part for part in SPLIT_FOLDERS if _annotation_files(folder, part))):
             tried = "instances_train.json, annotations/instances_train*.json or train/_annotations.coco.json"
             raise BadInput(f"{folder} has no annotations in COCO's format; expected {tried}")
         return found
@@ -69,6 +70,7 @@ class BCCD(COCO):
     """Blood cells: 364 microscope images of 640 x 480 with boxes of red and white cells and platelets."""
 
     path: str = "bccd"
+    image_size: Size | None = (480, 640)  # the images' own
 
 
 class COCOSource:
@@ -117,8 +119,17 @@ class COCOSource:
         objects = [each for each in self.annotations[image["id"]] if not _left_out(each, self.masks)]
         masks = None
         if self.masks:
-            masks = np.array([decode_segmentation(each["segmentation"], *size) for each in objects], bool)
-            masks = masks.reshape(-1, *size)
+            if (memory := len(objects) * size[0] * size[1]) > MAX_MASK_BYTES:
+                raise BadInput(
+                    f"{len(objects):,} masks of {image['file_name']} take {memory / 2**30:.1f} GiB, more than the "
+                    f"{MAX_MASK_BYTES / 2**30:.0f} GiB that one image may have; read boxes alone with data.masks=False"
+                )
+            masks = np.zeros((len(objects), *size), bool)
+            for mask, each in zip(masks, objects, strict=True):
+                try:
+                    mask[:] = decode_segmentation(each["segmentation"], *size)
+                except BadInput as error:
+                    raise BadInput(f"{self.file}: annotation {each['id']}: {error}") from None
         scene = Scene(
             pixels,
             np.array([self.class_of[each["category_id"]] for each in objects], np.int64),
@@ -204,7 +215,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _annotation_files(folder: Path, part: str) -> list[Path]:
     """Return the annotation files of a split: those of the first naming scheme that has any."""
-    for name in SPLIT_NAMES[part]:
+    for name in SPLIT_FOLDERS[part]:
         for pattern in (
             *(f"instances_{name}*.json", f"annotations/instances_{name}*.json", f"annotations/{name}*.json"),
             *(f"{name}/_annotations.coco.json", f"{name}.json"),

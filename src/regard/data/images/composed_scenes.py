@@ -170,16 +170,9 @@ class SceneComposer:
         low, high = np.log([self.settings.min_side, self.settings.max_side])
         side = max(4, round(self.settings.image_size * float(np.exp(rng.uniform(low, high)))))
         turn = float(rng.uniform(-15, 15))
-        bands = [Image.fromarray(np.ascontiguousarray(picture[..., k]).astype(np.float32)) for k in range(4)]
-        turned = [
-            np.asarray(
-                band.resize((side, side), Image.Resampling.BILINEAR).rotate(
-                    turn, Image.Resampling.BILINEAR, expand=True
-                )
-            )
-            for band in bands
-        ]
-        return np.stack(turned, -1), c
+        square = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BILINEAR)
+        cut = np.asarray(square.rotate(turn, Image.Resampling.BILINEAR, expand=True))
+        return cut * np.array([1, 1, 1, 1 / 255], np.float32), c
 
 
 def _place(cut: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
@@ -193,10 +186,10 @@ def _place(cut: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _paint(grey: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a grey image in a random colour, RGBA; alpha is 1 where the object is."""
+    """Return a grey image in a random colour, RGBA; transparent where the object is not."""
     colour = _colour(rng, (0.1, 0.9), (0.65, 1.0))
-    shade = 0.25 + 0.75 * grey[..., None].astype(np.float32) / 255
-    return np.concatenate([shade * colour, (grey > OPAQUE)[..., None]], -1)
+    shade = 0.25 + 0.75 / 255 * grey[..., None]
+    return np.concatenate([shade * colour, 255.0 * (grey > OPAQUE)[..., None]], -1).astype(np.uint8)
 
 
 def _background(rng: np.random.Generator, side: int) -> tuple[np.ndarray, int]:
@@ -204,21 +197,21 @@ def _background(rng: np.random.Generator, side: int) -> tuple[np.ndarray, int]:
     horizon = int(rng.uniform(0.35, 0.75) * side)
     wall, floor = (_texture(rng, side, kind + int(rng.integers(2))) for kind in (0, 2))
     below = np.arange(side)[:, None] >= horizon
-    noise = rng.normal(0, 4, (side, side))
-    return np.where(below, floor, wall) + noise, horizon
+    return np.where(below, floor, wall) + 4 * rng.standard_normal((side, side), np.float32), horizon
 
 
 def _texture(rng: np.random.Generator, side: int, kind: int) -> np.ndarray:
     """Return a texture 3 Y X between two muted colours: clouds or wallpaper for walls, tiles or boards for floors."""
     one, two = (_colour(rng, (0.0, 0.45), (0.2, 0.75))[:, None, None] for _ in range(2))
-    y, x = np.mgrid[:side, :side] / side
-    period, phase = rng.uniform(0.06, 0.2), rng.uniform(0, 1)
+    x = np.arange(side, dtype=np.float32) / side
+    y = x[:, None]
+    period, phase = np.float32(rng.uniform(0.06, 0.2)), np.float32(rng.uniform(0, 1))
     if kind == 0:
         mix = _clouds(rng, side)
     elif kind == 1:
-        mix = 0.5 + 0.5 * np.sin(2 * np.pi * (x / period + phase))
+        mix = np.broadcast_to(0.5 + 0.5 * np.sin(2 * np.pi * (x / period + phase)), (side, side))
     elif kind == 2:
-        mix = ((np.floor(x / period + phase) + np.floor(y / period)) % 2).astype(float)
+        mix = (np.floor(x / period + phase) + np.floor(y / period)) % 2
     else:
         mix = 0.5 * _clouds(rng, side) + 0.5 * (np.floor(y / period) % 2)
     return one + mix * (two - one)
@@ -228,7 +221,7 @@ def _clouds(rng: np.random.Generator, side: int) -> np.ndarray:
     """Return smooth noise Y X, 0 to 1: random grids of 3, 6 and 12 cells, enlarged and added."""
     from PIL import Image
 
-    total = np.zeros((side, side))
+    total = np.zeros((side, side), np.float32)
     for cells in (3, 6, 12):
         grid = Image.fromarray(rng.random((cells, cells)).astype(np.float32))
         total += np.asarray(grid.resize((side, side), Image.Resampling.BICUBIC)) / cells
@@ -262,7 +255,7 @@ def _cutouts(name: str, part: str) -> list[np.ndarray]:
 
 
 def _draw_emoji(letter: str) -> np.ndarray:
-    """Return an emoji, RGBA 64 x 64, alpha 0 to 1."""
+    """Return an emoji, RGBA 64 x 64."""
     from PIL import Image, ImageDraw, ImageFont
 
     files = [file for file in (Path(each).expanduser() for each in EMOJI_FONTS) if file.is_file()]
@@ -274,5 +267,4 @@ def _draw_emoji(letter: str) -> np.ndarray:
     drawn = Image.new("RGBA", (140, 140))
     font = ImageFont.truetype(str(files[0]), EMOJI_POINTS)
     ImageDraw.Draw(drawn).text((2, 6), letter, font=font, embedded_color=True)
-    found = np.asarray(drawn.crop(drawn.getbbox()).resize((64, 64), Image.Resampling.LANCZOS)).astype(np.float32)
-    return found / (1, 1, 1, 255)
+    return np.asarray(drawn.crop(drawn.getbbox()).resize((64, 64), Image.Resampling.LANCZOS))

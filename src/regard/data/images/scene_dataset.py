@@ -17,6 +17,7 @@ images keep their size and a batch is padded to the largest. Scenes are kept in 
 from __future__ import annotations
 
 import io
+import logging
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,9 @@ from regard.data.images.scene_batch import Scene, SceneBatch, take_objects
 from regard.modalities.decode_image import decode_image, read_image_file
 from regard.modalities.letterbox import Letterbox
 
+log = logging.getLogger("regard")
+
+SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}  # usual names
 MAX_CACHED_BYTES = 4 * 2**30  # scenes of a split that are kept in memory
 
 
@@ -198,6 +202,19 @@ class ImageFiles:
             yield np.array([(each.st_size, each.st_mtime_ns) for each in about])
 
 
+def find_pair(folder: Path, part: str, kind: str) -> tuple[Path, ...]:
+    """Return the folders of a split's images and of its labels or masks; nothing if there is no such split.
+
+    Either folder/images/train and folder/labels/train, or folder/train/images and folder/train/labels.
+    """
+    for name in SPLIT_FOLDERS[part]:
+        for pattern in (f"{{}}/{name}", f"{name}/{{}}"):
+            pair = folder / pattern.format("images"), folder / pattern.format(kind)
+            if all(each.is_dir() for each in pair):
+                return pair
+    return ()
+
+
 def resize_scene(scene: Scene, canvas: tuple[int, int]) -> Scene:
     """Resize a scene to fit into a canvas: pixels with antialiasing, masks, classes and depth to the nearest."""
     from PIL import Image
@@ -220,6 +237,17 @@ def resize_scene(scene: Scene, canvas: tuple[int, int]) -> Scene:
     boxes = None if scene.boxes is None else (scene.boxes * (across, down, across, down)).astype(np.float32)
     resized = replace(scene, pixels=np.stack(bands), boxes=boxes, masks=masks, labels=labels, depth=depth)
     return resized if masks is None else take_objects(resized, masks.any((1, 2)))  # small ones may have vanished
+
+
+def clip_objects(scene: Scene, name: str) -> Scene:
+    """Clip the boxes of a scene to the image; objects without area inside it are left out, with a warning."""
+    assert scene.boxes is not None
+    rows, columns = scene.size
+    boxes = scene.boxes.clip(0, (columns, rows, columns, rows)).astype(np.float32)
+    keep = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    if not keep.all():
+        log.warning(f"{name}: {(~keep).sum():,} objects have no area inside their image: left out")
+    return take_objects(replace(scene, boxes=boxes), keep)
 
 
 def _is_inside(name: str) -> bool:

@@ -2,17 +2,17 @@
 
     p = [P_prefix, R_Y P_grid R_Xᵀ]        x + p        P_grid: the grid of the training images
 
-R_Y and R_X are the weights of a bicubic resize of rows and of columns. `antialias` smooths where the grid shrinks, as
-in timm; without it the cubic has another coefficient too, as in transformers. At the training size the table is added
-unchanged. Tokens before the grid (class, distillation) have `prefix` rows of their own, which are never resized;
-further ones get zeros.
+R_Y and R_X are the weights of a bicubic (or bilinear, as in DPT) resize of rows and of columns. `antialias` smooths
+where the grid shrinks, as in timm; without it the cubic has another coefficient too, as in transformers. At the
+training size the table is added unchanged. Tokens before the grid (class, distillation) have `prefix` rows of their
+own, which are never resized; further ones get zeros.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,10 +29,16 @@ class GridPositions(nn.Module):
     no_weight_decay = ("table",)
 
     def __init__(
-        self, width: int, grid: tuple[int, int], prefix: Annotated[int, Range(low=0)] = 0, antialias: bool = True
+        self,
+        width: int,
+        grid: tuple[int, int],
+        prefix: Annotated[int, Range(low=0)] = 0,
+        antialias: bool = True,
+        interpolation: Literal["bicubic", "bilinear"] = "bicubic",
     ) -> None:
         super().__init__()
-        self.grid, self.prefix, self.antialias = (grid[0], grid[1]), prefix, antialias
+        self.grid, self.prefix = (grid[0], grid[1]), prefix
+        self.interpolation, self.antialias = interpolation, antialias
         self.table = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], width))
         nn.init.trunc_normal_(self.table, std=0.02)
 
@@ -56,7 +62,7 @@ class GridPositions(nn.Module):
 
     @torch.no_grad()
     def _resize_matrix(self, old: int, new: int, like: Tensor) -> Float[Tensor, "new old"]:
-        """Return the matrix of a bicubic resize along one side: the resized identity."""
-        units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
-        resized = F.interpolate(units, size=(new, old), mode="bicubic", align_corners=False, antialias=self.antialias)
+        """Return the matrix of a resize along one side: the resized identity."""
+        units, mode = torch.eye(old, dtype=like.dtype, device=like.device)[None, None], self.interpolation
+        resized = F.interpolate(units, size=(new, old), mode=mode, align_corners=False, antialias=self.antialias)
         return resized[0, 0]

@@ -1,0 +1,37 @@
+"""bAbI, all 20 tasks in one model, 1,000 questions each: three hops of attention over the sentences of a story.
+
+task       choose the answer to a question about a story
+data       bAbI 1k: 17,985 questions to train on, 2,015 of held-out training stories for validation, 20,000 to test
+licence    CC BY 3.0 (Facebook, 2015)
+paper      Sukhbaatar et al., End-To-End Memory Networks, NeurIPS 2015, arXiv:1503.08895
+machine    one CPU thread
+expected   mean error 12.4 %, 11 tasks failed: the paper, best of ten starts (3 hops, PE LS RN, joint)
+command    regard train memn2n_babi --out runs/memn2n
+           regard eval runs/memn2n
+           regard train memn2n_babi train.seed=2 --out runs/memn2n-2
+"""
+
+from regard.data.text.stories import Stories
+from regard.models.memn2n import Config
+from regard.tasks.memory import stories
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=0, width=50, hops=3),
+        task=stories.Config(linear_start=5_000, time_noise=0.1),
+        data=Stories("babi", size="1k", max_sentences=50, batch_size=32),
+        train=Train(
+            steps=40_000,
+            learning_rate=1e-3,
+            schedule="cosine",
+            warmup_steps=100,
+            clip_grad_norm=1.0,
+            eval_interval=2000,
+            save_interval=20_000,
+            log_interval=500,
+            metric="error",
+            compile=False,
+        ),
+    )

@@ -1,0 +1,52 @@
+"""Clothes in composed scenes with a small DETR, on a CPU.
+
+task       find pieces of clothing: a box and one of ten classes for each
+data       scenes of 64 x 64 pixels, composed from a seed: one to three pieces of Fashion-MNIST over a wall and a floor
+licence    Fashion-MNIST: MIT
+paper      Carion et al., DETR, ECCV 2020, arXiv:2005.12872
+machine    one CPU core
+expected   most clothes are found; small and hidden ones are missed
+measured   not yet
+command    regard train scenes_detr_cpu --out runs/scenes
+           regard detect scene.png --model runs/scenes --draw boxes.png
+"""
+
+from regard.data.images.composed_scenes import Scenes
+from regard.models.detr import Config
+from regard.models.resnet import Config as ResNet
+from regard.tasks.image import object_detection
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    model = Config(
+        num_classes=12,
+        num_queries=12,
+        backbone=ResNet(num_classes=0, layers=(1, 1), width=32),
+        frozen_stages=0,
+        width=64,
+        heads=4,
+        ffn=256,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+    )
+    data = Scenes(image_size=64, batch_size=16, max_objects=3, min_side=0.3, max_side=0.55, eval_examples=200)
+    train = Train(
+        steps=3000,
+        learning_rate=3e-4,
+        schedule="cosine",
+        warmup_steps=200,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-4,
+        clip_grad_norm=0.1,
+        eval_interval=500,
+        save_interval=500,
+        log_interval=50,
+        metric="ap",
+        device="cpu",
+    )
+    return Recipe(model, object_detection.Config(), data, train)

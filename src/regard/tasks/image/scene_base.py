@@ -1,0 +1,112 @@
+"""What the tasks over scenes share: images of one canvas, normalised, and the settings that the data determine.
+
+An image is resized to fit the canvas (`Preprocess`, mode "corner") and stands in its top left corner; the rest of the
+canvas is 0 after normalisation, whatever the mean. So the numbers of an image are the same in training and prediction,
+and do not depend on the other images of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.core.config import to_dict
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor, pair
+from regard.core.validation import validate
+from regard.modalities.image import Preprocess
+from regard.tasks.base import SplitTask
+
+if TYPE_CHECKING:  # a predictor starts without the modules of training
+    from regard.data.images.scene_batch import SceneBatch
+
+BATCH_PIXELS = 2**22  # pixels of a batch of a predictor
+EVAL_PIXELS = 2**22  # pixels of a batch of `evaluate`
+
+
+class SceneTask(SplitTask[Any]):
+    """A task over a dataset of scenes."""
+
+    split_size = unit = "images"
+    ragged = False  # all batches have one canvas
+
+    def __init__(self, config: Any, data: Any, seed: int = 0) -> None:
+        super().__init__(data, seed)
+        validate(config)
+        self.config, self.labels = config, list(data.labels())
+        if data.image_size is None:
+            raise BadInput(
+                f"{data.title()} has images of many sizes; set data.image_size, the size that the model reads."
+            )
+        self.preprocess = Preprocess(
+            pair(data.image_size), len(data.mean), tuple(data.mean), tuple(data.std), 1.0, "bilinear", "corner"
+        )
+
+    num_outputs: int  # channels of the model's output
+
+    def fit(self, config: Any) -> Any:
+        """Return the model's config with the canvas, the channels and the outputs, where it has fields for them."""
+        known = {field.name for field in fields(config)}
+        size = self.preprocess.size
+        made = {
+            "image_size": size[0] if size[0] == size[1] else size,
+            "channels": self.preprocess.channels,
+            "num_outputs": self.num_outputs,
+            "num_classes": self.num_outputs,
+        }
+        return replace(config, **{name: value for name, value in made.items() if name in known})
+
+    def images(self, batch: SceneBatch) -> Float[Tensor, "B C Y X"]:
+        """Return the images of a batch on the canvas, normalised, 0 around them."""
+        return on_canvas(self.preprocess.normalize(batch.pixels) * batch.inside[:, None], self.preprocess.size)
+
+    def count(self, batch: SceneBatch) -> int:
+        return len(batch.pixels)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "labels": self.labels, "preprocess": to_dict(self.preprocess)}
+
+    def card(self) -> str:
+        y, x = self.preprocess.size
+        train = self.dataset("train")
+        return f"{self.data.title()}, {len(train):,} images of at most {y} x {x} pixels, {len(self.labels)} classes"
+
+    def eval_batches(self, model: nn.Module, split: str) -> Any:
+        """Yield the batches of a split on the device of a model in evaluation mode."""
+        model.eval()
+        device, (y, x) = next(model.parameters()).device, self.preprocess.size
+        for batch in self.dataset(split).eval_batches(max(1, EVAL_PIXELS // (16 * y * x))):
+            yield batch.to(device)
+
+
+def on_canvas(images: Tensor, size: tuple[int, int], value: float = 0) -> Tensor:
+    """Return images (... Y X) padded at the right and the bottom to a canvas; larger ones are an error."""
+    rows, columns = images.shape[-2:]
+    if rows > size[0] or columns > size[1]:
+        raise BadInput(
+            f"An image has {rows} x {columns} pixels, more than the {size[0]} x {size[1]} that the model reads."
+        )
+    return F.pad(images, (0, size[1] - columns, 0, size[0] - rows), value=value)
+
+
+def letterbox(
+    images: Sequence[Any], preprocess: Preprocess, like: Tensor
+) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, "B 2"]]:
+    """Return photos on the canvas of a model, normalised, 0 around them, and the rows and columns of each in it."""
+    sizes = torch.tensor([preprocess.content(image) for image in images], device=like.device)
+    rows, columns = (torch.arange(side, device=like.device) for side in preprocess.size)
+    inside = (rows < sizes[:, :1])[:, :, None] & (columns < sizes[:, 1:])[:, None, :]
+    return preprocess.batch(images, like) * inside[:, None], sizes
+
+
+def check_outputs(model: nn.Module, labels: Sequence[str], num_outputs: int) -> None:
+    """Refuse labels that are not as many as the outputs of a model."""
+    config = getattr(model, "config", None)
+    found = getattr(config, "num_outputs", getattr(config, "num_classes", None))
+    if found is not None and found != num_outputs:
+        raise BadInput(f"The model has {found:,} classes, got {len(labels):,} labels; give one for each class.")

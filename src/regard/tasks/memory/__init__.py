@@ -1,0 +1,1 @@
+"""Tasks of memory networks: stories to answer questions about, tapes to copy."""

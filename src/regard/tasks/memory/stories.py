@@ -1,0 +1,224 @@
+"""Story answering: choose the answer to a question about a story, by reading its sentences in several hops.
+
+    inputs       Text, Text: story and question
+    output       Classes: the answers
+    loss         cross-entropy of the answer; with gate_weight > 0 plus that of the supporting sentence of every hop
+    metrics      mean error over the tasks, tasks failed (error above 5 %), accuracy by task; loss (nats per question)
+    facts        facts_hop1, ...: share of questions whose most-read sentence of that hop is a supporting one
+
+Settings of training: with `linear_start` the first updates leave the softmax out of the hops; `time_noise` leaves
+random gaps between the ages of sentences; `gate_weight` trains the hops on the supporting sentences. All three are part
+of the recipe, which is saved with every checkpoint, and none has state: they depend on the update and its generator.
+Evaluation is of the model as it is used, with softmax and exact ages.
+
+Weston et al.: Towards AI-Complete Question Answering. 2015. arXiv:1502.05698
+Sukhbaatar, Szlam, Weston, Fergus: End-To-End Memory Networks. NeurIPS 2015. arXiv:1503.08895
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention.masked_softmax import masked_softmax
+from regard.core.config import field
+from regard.core.errors import BadInput
+from regard.core.shapes import Float, Int, Tensor
+from regard.data.shards.token_shards import IGNORE_INDEX
+from regard.data.text.stories import Stories, StoryBatch, StorySplit
+from regard.metrics.base import ACCURACY, Metric, error_rate, fraction, loss_metric
+from regard.modalities.classes import Classes
+from regard.modalities.text import Text
+from regard.tasks.base import EVAL_ROWS, SplitTask
+from regard.tasks.predictor import Predictor
+from regard.tokens.story_words import StoryWords, split_sentences, split_words
+
+log = logging.getLogger("regard")
+
+FAILED = 0.05  # a task with a larger error counts as failed
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of training."""
+
+    linear_start: int = field(0, low=0, help="updates at the start without softmax in the hops")
+    time_noise: float = field(0.0, low=0, high=1, help="gaps between the ages of sentences, as a share of the story")
+    gate_weight: float = field(0.0, low=0, help="weight of the loss that trains hops on the supporting sentences")
+
+    def build(self, data: Stories, seed: int = 0, folder: Path | None = None) -> StoryAnswering:
+        """Return the task on these data."""
+        return StoryAnswering(self, data, seed)
+
+
+class StoryAnswering(SplitTask[StorySplit]):
+    """Train and evaluate a model that answers questions about stories."""
+
+    name = "story_answering"
+    unit = split_size = "questions"
+    metrics = (
+        error_rate("error", "mean error", scale=100),
+        Metric("failed", "tasks failed", higher_is_better=False, digits=0),
+        ACCURACY,
+        fraction("facts", "facts found"),
+        loss_metric("nats per question"),
+    )
+    data: Stories
+
+    def __init__(self, config: Config, data: Stories, seed: int = 0) -> None:
+        super().__init__(data, seed)
+        self.config, self.words = config, data.words()
+
+    def _load(self, split: str) -> StorySplit:
+        return self.data.load(split, self.words)
+
+    def fit(self, config: Any) -> Any:
+        found = {"vocab": self.words.size, "num_classes": len(self.words.answers)}
+        return replace(config, **found, max_sentences=self.data.max_sentences)
+
+    def loss(
+        self, model: nn.Module, batch: StoryBatch, step: Any = 0, rng: torch.Generator | None = None
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        c, takes = self.config, inspect.signature(model.forward).parameters
+        settings: dict[str, Any] = {"linear": bool(step < c.linear_start)} if "linear" in takes else {}
+        if c.time_noise and "ages" in takes:
+            settings["ages"] = noisy_ages(batch.lengths, batch.sentences.shape[1], c.time_noise, rng)
+        logits, scores = model.read(*batch[:3], **settings)  # type: ignore[operator]
+        total = F.cross_entropy(logits.float(), batch.labels, reduction="sum", ignore_index=IGNORE_INDEX)
+        parts = {"loss": total.detach()}
+        if c.gate_weight:
+            gates = gate_loss(scores, batch)
+            parts["gate_loss"] = gates.detach()
+            total = total + c.gate_weight * gates
+        return total, parts
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
+        """Return error (mean over tasks), failed, accuracy of all questions and of each task, facts_hop<n>, loss."""
+        part, device = self.dataset(split), next(model.parameters()).device
+        model.eval()
+        nll, right, facts = 0.0, [], []
+        for batch in part.eval_batches(EVAL_ROWS):
+            batch = batch.to(device)
+            logits, scores = model.read(*batch[:3])  # type: ignore[operator]
+            nll += float(F.cross_entropy(logits, batch.labels, reduction="sum", ignore_index=IGNORE_INDEX))
+            right.append(logits.argmax(-1) == batch.labels)
+            facts.append((_real_scores(scores, batch).argmax(-1)[..., None] == batch.support[:, None]).any(-1))
+        return self._summary(part, torch.cat(right).double().cpu(), torch.cat(facts).double().cpu()) | {
+            "loss": nll / len(part),
+            "questions": len(part),
+        }
+
+    def _summary(self, part: StorySplit, right: Tensor, facts: Float[Tensor, "N hops"]) -> dict[str, Any]:
+        by_task = {int(task): float(right[part.tasks == task].mean()) for task in part.tasks.unique()}
+        errors = [1 - share for share in by_task.values()]
+        found: dict[str, Any] = {
+            "error": sum(errors) / len(errors),
+            "failed": float(sum(error > FAILED for error in errors)),
+            "accuracy": float(right.mean()),
+        }
+        found |= {f"accuracy_{task}": share for task, share in by_task.items()}
+        return found | {f"facts_hop{hop}": float(share) for hop, share in enumerate(facts.mean(0), 1)}
+
+    def describe(self) -> dict[str, Any]:
+        words = {"answers": list(self.words.answers), "words": list(self.words.others)}
+        return {"name": self.name, **words, "max_sentences": self.data.max_sentences}
+
+    def card(self) -> str:
+        kinds = len(self.dataset("train").tasks.unique())
+        known = f"{self.words.size} words, {len(self.words.answers)} answers"
+        return f"{self.data.corpus}, {kinds} tasks, {len(self.dataset('train')):,} questions to train on, {known}"
+
+
+def noisy_ages(
+    lengths: Int[Tensor, " B"], sentences: int, share: float, rng: torch.Generator | None = None
+) -> Int[Tensor, "B S"]:
+    """Return the ages of sentences with up to ``share * length`` random gaps in each story: the newest first.
+
+    As if that many empty sentences stood between the others.
+    """
+    device = lengths.device
+    gaps = torch.rand(len(lengths), generator=rng, device=device) * ((share * lengths).ceil() + 1)
+    slots, many = torch.arange(sentences + int(share * sentences + 1), device=device), lengths + gaps.long()
+    order = torch.rand(len(lengths), len(slots), generator=rng, device=device)
+    order = order.masked_fill(slots >= many[:, None], 2.0)  # of the slots of a story, `length` random ones are taken
+    rank = order.argsort(1).argsort(1)
+    taken = (rank < lengths[:, None]).to(order.dtype)
+    ages = taken.argsort(dim=1, descending=True, stable=True)[:, :sentences]  # ages of the taken slots, newest first
+    place = torch.arange(sentences, device=device)
+    return ages.gather(1, (lengths[:, None] - 1 - place).clamp(min=0))
+
+
+def gate_loss(scores: Float[Tensor, "B hops S"], batch: StoryBatch) -> Float[Tensor, ""]:
+    """Return the cross-entropy of the supporting sentence of every hop over the sentences, summed.
+
+    Hops beyond the supporting sentences, and sentences that were forgotten, train nothing.
+    """
+    hops = min(scores.shape[1], batch.support.shape[1])
+    wanted = batch.support[:, :hops].masked_fill(batch.support[:, :hops] < 0, IGNORE_INDEX)
+    logits = _real_scores(scores, batch)[:, :hops].float()
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="sum", ignore_index=IGNORE_INDEX)
+
+
+def _real_scores(scores: Float[Tensor, "B hops S"], batch: StoryBatch) -> Float[Tensor, "B hops S"]:
+    padding = torch.arange(scores.shape[2], device=scores.device) >= batch.lengths[:, None]
+    return scores.masked_fill(padding[:, None], torch.finfo(scores.dtype).min)
+
+
+@dataclass(frozen=True)
+class StoryReading:
+    """What was read of a story: its sentences, the weight of each at every hop, and the answers."""
+
+    sentences: list[str]
+    weights: Float[Tensor, "hops S"]
+    answer: Classes
+
+
+class StoryAnswerer(Predictor):
+    """A story and a question in, the answers with their probabilities out.
+
+    answer = regard.load("stories")
+    answer("Mary moved to the bathroom. John went to the hallway.", "Where is Mary?").label        "bathroom"
+    """
+
+    inputs = {"text": Text, "question": Text}  # noqa: RUF012
+    outputs = Classes
+    examples = (
+        {"text": "Mary moved to the bathroom. John went to the hallway.", "question": "Where is Mary?"},
+        {"text": "Sandra took the milk. Sandra went to the garden.", "question": "Where is the milk?"},
+    )
+
+    def __init__(self, model: nn.Module, answers: Sequence[str], words: Sequence[str], max_sentences: int = 50) -> None:
+        self.model, self.answers, self.words, self.max_sentences = model.eval(), answers, words, max_sentences
+        self.vocabulary = StoryWords(tuple(answers), tuple(words))
+
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        return [self.read_story(each["text"], each["question"]).answer for each in batch]
+
+    @torch.no_grad()
+    def read_story(self, text: str, question: str) -> StoryReading:
+        """Return the answers to a question about a story, and which sentences were read at every hop."""
+        sentences = split_sentences(text)
+        if not sentences:
+            raise BadInput(f"the story has no sentence with words, got {text!r:.60}")
+        if not split_words(question):
+            raise BadInput(f"the question has no words, got {question!r:.60}")
+        if unknown := self.vocabulary.unknown([*sentences, question]):
+            log.warning(f"words that the model does not know are read as unknown: {', '.join(unknown[:10])}")
+        if len(sentences) > self.max_sentences:
+            log.warning(f"the story has {len(sentences)} sentences; the newest {self.max_sentences} are read")
+            sentences = sentences[-self.max_sentences :]
+        device = next(self.model.parameters()).device
+        story, asked = self.vocabulary.encode(sentences)[None], self.vocabulary.encode([question])
+        lengths = torch.tensor([len(sentences)], device=device)
+        logits, scores = self.model.read(story.to(device), lengths, asked.to(device))  # type: ignore[operator]
+        found = Classes.rank(list(self.answers), logits[0].double().softmax(-1).tolist())
+        return StoryReading(sentences, masked_softmax(scores[0], None), found)
