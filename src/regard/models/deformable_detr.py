@@ -170,8 +170,8 @@ class DeformableDETR(ModelContract):
         nn.init.xavier_uniform_(self.reference.weight)
         nn.init.zeros_(self.reference.bias)
         for layer, head in enumerate(self.box_heads):
-            nn.init.zeros_(head.layers[-1].weight)  # type: ignore[union-attr, arg-type, index]
-            nn.init.zeros_(head.layers[-1].bias)  # type: ignore[union-attr, arg-type, index]
+            nn.init.zeros_(head.layers[-1].weight)  # type: ignore[union-attr, index]
+            nn.init.zeros_(head.layers[-1].bias)  # type: ignore[union-attr, index]
             if not layer:
                 head.layers[-1].bias[2:] = -2.0  # type: ignore[union-attr, index]
 
