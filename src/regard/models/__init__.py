@@ -41,6 +41,7 @@ MODELS: Registry = {
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
     "detr": ("regard.models.detr", "DETR"),
+    "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
     "cct": ("regard.models.cct", "CCT"),
