@@ -25,6 +25,7 @@ FIXED = {
     "online_alignment": UNROLLED,
     "neural_gpu": UNROLLED,
     "ntm": UNROLLED,
+    "dnc": UNROLLED,
     "lstm": UNROLLED,
     "elmo": UNROLLED,
     "handwriting": UNROLLED,
