@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput
+from regard.data.images import coco
 from regard.data.images.coco import BCCD, COCO
 from regard.metrics.average_precision import AveragePrecision
 from tests.data.images import needs_data
@@ -114,10 +115,14 @@ def test_missing_images_are_left_out_with_a_warning(write, caplog):
     assert len(COCO(path=write(changed(images=[outside, *IMAGES]))).load("train")) == 2
 
 
-def test_ten_thousand_boxes_of_one_image(write):
+def test_ten_thousand_boxes_of_one_image(write, monkeypatch):
     many = [annotation(n, [n % 15, n % 7, 2, 2]) for n in range(10_000)]
-    batch = COCO(path=write(changed(annotations=many))).load("train").collate(torch.tensor([0]))
+    path = write(changed(annotations=many))
+    batch = COCO(path=path).load("train").collate(torch.tensor([0]))
     assert batch.boxes.shape == (1, 10_000, 4)
+    monkeypatch.setattr(coco, "MAX_MASK_BYTES", 599)
+    with pytest.raises(BadInput, match=r"3 masks of a\.png take"):
+        COCO(path=write(GOOD), masks=True).load("train").collate(torch.tensor([0]))
 
 
 def test_files_with_mistakes_are_refused(write):
@@ -145,8 +150,8 @@ def test_masks_and_files_of_another_size_are_refused(write):
     with pytest.raises(BadInput, match="has 10 x 20 pixels, but"):
         COCO(path=write(wrong)).load("train")[0]
     for shape, message in (
-        ({"size": [20, 10], "counts": [200]}, "size"),
-        ({"size": [10, 20], "counts": [1, 2]}, "add up to 3 pixels"),
+        ({"size": [20, 10], "counts": [200]}, "annotation 4: A mask has the size"),
+        ({"size": [10, 20], "counts": [1, 2]}, "annotation 4: Run lengths add up to 3 pixels"),
     ):
         data = COCO(path=write(with_annotation(4, [1, 1, 2, 2], segmentation=shape)), masks=True)
         with pytest.raises(BadInput, match=message):
@@ -168,7 +173,7 @@ def test_bccd_has_its_images_and_boxes():
 
 def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
     """Gaps in the ids, crowds, images without objects, polygons and packed run lengths: boxes and masks."""
-    coco, cocoeval = pytest.importorskip("pycocotools.coco"), pytest.importorskip("pycocotools.cocoeval")
+    peer, cocoeval = pytest.importorskip("pycocotools.coco"), pytest.importorskip("pycocotools.cocoeval")
     tools = pytest.importorskip("pycocotools.mask")
     rng = np.random.default_rng(0)
     annotations = []
@@ -211,7 +216,7 @@ def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
 
     for kind, ours in ((0, boxes), (1, masks)):
         with contextlib.redirect_stdout(io.StringIO()):
-            truth = coco.COCO(str(tmp_path / "instances_train.json"))
+            truth = peer.COCO(str(tmp_path / "instances_train.json"))
             evaluation = cocoeval.COCOeval(
                 truth, truth.loadRes([each[kind] for each in results]), ("bbox", "segm")[kind]
             )

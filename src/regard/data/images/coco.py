@@ -34,6 +34,8 @@ from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDat
 
 log = logging.getLogger("regard")
 
+MAX_MASK_BYTES = 2 * 2**30  # of the masks of one image
+
 
 @dataclass(frozen=True)
 class COCO(SceneDataset):
@@ -117,8 +119,17 @@ class COCOSource:
         objects = [each for each in self.annotations[image["id"]] if not _left_out(each, self.masks)]
         masks = None
         if self.masks:
-            masks = np.array([decode_segmentation(each["segmentation"], *size) for each in objects], bool)
-            masks = masks.reshape(-1, *size)
+            if (memory := len(objects) * size[0] * size[1]) > MAX_MASK_BYTES:
+                raise BadInput(
+                    f"{len(objects):,} masks of {image['file_name']} take {memory / 2**30:.1f} GiB, more than the "
+                    f"{MAX_MASK_BYTES / 2**30:.0f} GiB that one image may have; read boxes alone with data.masks=False"
+                )
+            masks = np.zeros((len(objects), *size), bool)
+            for mask, each in zip(masks, objects, strict=True):
+                try:
+                    mask[:] = decode_segmentation(each["segmentation"], *size)
+                except BadInput as error:
+                    raise BadInput(f"{self.file}: annotation {each['id']}: {error}") from None
         scene = Scene(
             pixels,
             np.array([self.class_of[each["category_id"]] for each in objects], np.int64),
