@@ -26,6 +26,7 @@ FIXED = {
     "online_alignment": UNROLLED,
     "neural_gpu": UNROLLED,
     "ntm": UNROLLED,
+    "dnc": UNROLLED,
     "lstm": UNROLLED,
     "elmo": UNROLLED,
     "handwriting": UNROLLED,

@@ -395,6 +395,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 2.5, "ap": 0.5, "ap50": 0.8, "ap75": 0.6, "ar_100": 0.7, "images": 72},
         {("loss", "image", 2.5), ("ap", "", 0.5), ("ap50", "", 0.8), ("ap75", "", 0.6)},
     ),
+    "depth_estimation": (
+        {"name": "rendered_depth"},
+        {"loss": 0.1, "abs_rel": 0.2, "rmse": 0.5, "delta1": 0.7, "delta2": 0.8, "images": 200},
+        {("loss", "image", 0.1), ("abs_rel", "", 0.2), ("rmse", "", 0.5), ("delta1", "", 0.7)},
+    ),
     "panoptic_segmentation": (
         {"name": "camvid"},
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
@@ -440,7 +445,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert f"### {record['corpus']}, test" in page
     images = (
         *("image_classification", "distillation", "image_generation", "super_resolution"),
-        *("semantic_segmentation", "object_detection", "panoptic_segmentation"),
+        *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

@@ -29,6 +29,7 @@ MODELS: Registry = {
     "bytenet": ("regard.models.bytenet", "ByteNet"),
     "neural_gpu": ("regard.models.neural_gpu", "NeuralGPU"),
     "ntm": ("regard.models.ntm", "NTM"),
+    "dnc": ("regard.models.dnc", "DNC"),
     "lstm": ("regard.models.lstm", "LSTM"),
     "luong": ("regard.models.luong", "Luong"),
     "online_alignment": ("regard.models.online_alignment", "OnlineAlignment"),
