@@ -76,10 +76,57 @@ class MemoryState(NamedTuple):
     controller: Any
 
 
-class NTM(ModelContract):
-    """Vectors in, logits of the bits of an output vector out, at every step."""
+class MemoryMachine(ModelContract):
+    """A controller with a memory: vectors in, logits of the bits of an output vector out, at every step.
+
+    A subclass has a `controller` and a `head`, and writes `start` and `step`.
+    """
 
     forward_methods = ("read",)
+    controller: Any
+    head: nn.Linear
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_address, self.write_address = ObservedWeights("read"), ObservedWeights("write")
+
+    def forward(self, vectors: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
+        """Return the logits of the output bits at every step."""
+        read = undecorated(self.read) if torch.compiler.is_exporting() else self.read
+        logits: Tensor = read(vectors, self.start(vectors.shape[0]))[0]
+        return logits
+
+    def start(self, batch: int) -> Any:
+        """Return the state before the first step."""
+        raise NotImplementedError
+
+    def step(self, x: Float[Tensor, "B G"], state: Any) -> tuple[Float[Tensor, "B F"], Any]:
+        """Return the controller's output and the state after one step; x is what the controller needs of the input.
+
+        The state has the addresses of the read heads, then of the write heads, and what was read.
+        """
+        raise NotImplementedError
+
+    @disable_compile  # a loop as long as the input
+    def read(self, vectors: Float[Tensor, "B T C"], state: Any) -> tuple[Float[Tensor, "B T O"], Any]:
+        """Run from a state over one or more steps; return the logits and the new state."""
+        if not vectors.shape[1]:
+            raise BadInput("the tape has no steps; give at least one vector")
+        with torch.autocast(vectors.device.type, enabled=False):
+            known = self.controller.inputs(vectors.to(next(self.parameters()).dtype))
+            outputs, addresses = [], []
+            for x in known.unbind(1):
+                h, state = self.step(x, state)
+                outputs.append(torch.cat([h, state.reads], -1))
+                addresses.append(state.address)
+            reads, writes = torch.stack(addresses, 2).tensor_split([self.config.read_heads], 1)
+            self.read_address(reads)
+            self.write_address(writes)
+            return self.head(torch.stack(outputs, 1)), state
+
+
+class NTM(MemoryMachine):
+    """A Neural Turing machine."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -100,16 +147,9 @@ class NTM(ModelContract):
         self.write = nn.Linear(c.hidden, c.write_heads * 2 * c.word)  # what is erased, what is added
         self.memory = nn.Parameter(torch.full((c.word,), 1e-6))  # one word for all cells: none is special
         self.head = nn.Linear(c.hidden + reads, c.output_dim)
-        self.read_address, self.write_address = ObservedWeights("read"), ObservedWeights("write")
         for part in (self.address, self.write, self.head):
             nn.init.xavier_uniform_(part.weight)
             nn.init.zeros_(part.bias)
-
-    def forward(self, vectors: Float[Tensor, "B T C"]) -> Float[Tensor, "B T O"]:
-        """Return the logits of the output bits at every step."""
-        read = undecorated(self.read) if torch.compiler.is_exporting() else self.read
-        logits: Tensor = read(vectors, self.start(vectors.shape[0]))[0]
-        return logits
 
     def start(self, batch: int) -> MemoryState:
         """Return the state before the first step."""
@@ -119,25 +159,7 @@ class NTM(ModelContract):
         reads = self.memory.new_zeros(batch, c.read_heads * c.word)
         return MemoryState(self.memory.expand(batch, c.cells, -1), address, reads, self.controller.start(batch))
 
-    @disable_compile  # a loop as long as the input
-    def read(self, vectors: Float[Tensor, "B T C"], state: MemoryState) -> tuple[Float[Tensor, "B T O"], MemoryState]:
-        """Run from a state over one or more steps; return the logits and the new state."""
-        if not vectors.shape[1]:
-            raise BadInput("the tape has no steps; give at least one vector")
-        with torch.autocast(vectors.device.type, enabled=False):
-            known = self.controller.inputs(vectors.to(self.memory.dtype))
-            outputs, addresses = [], []
-            for x in known.unbind(1):
-                h, state = self.step(x, state)
-                outputs.append(torch.cat([h, state.reads], -1))
-                addresses.append(state.address)
-            reads, writes = torch.stack(addresses, 2).split([self.config.read_heads, self.config.write_heads], 1)
-            self.read_address(reads)
-            self.write_address(writes)
-            return self.head(torch.stack(outputs, 1)), state
-
     def step(self, x: Float[Tensor, "B G"], state: MemoryState) -> tuple[Float[Tensor, "B F"], MemoryState]:
-        """Return the controller's output and the state after one step; x is what the controller needs of the input."""
         h, controller = self.controller(x, state.reads, state.controller)
         raw = self.address(h).unflatten(-1, (-1, sum(self.widths))).split(self.widths, -1)
         address = state.address
