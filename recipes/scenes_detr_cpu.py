@@ -6,8 +6,9 @@ licence    Fashion-MNIST: MIT
 paper      Carion et al., DETR, ECCV 2020, arXiv:2005.12872
 machine    one CPU core; 30,000 updates of 16 scenes
 expected   plain DETR learns slowly: the paper trains for 300 to 500 epochs of COCO
-measured   AP 0.3 %, AP50 0.9 % on validation after 3,000 updates, with train.steps=4000 train.warmup_steps=200 (2026-11-18,
-           14 minutes of one core of a busy machine): boxes begin to fit (GIoU loss 0.69 to 0.51), classes do not yet
+measured   AP 0.3 %, AP50 0.9 % on validation after 3,000 updates of train.steps=4000 train.warmup_steps=200
+           (2026-11-18, 14 minutes of one core of a busy machine): boxes begin to fit (GIoU loss 0.69 to 0.51), classes
+           do not yet
 command    regard train scenes_detr_cpu --out runs/scenes
            regard detect scene.png --model runs/scenes --draw boxes.png
 """

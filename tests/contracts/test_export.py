@@ -31,6 +31,7 @@ FIXED = {
     "elmo": UNROLLED,
     "handwriting": UNROLLED,
     "ctc": UNROLLED,
+    "dmn": UNROLLED,
     "attention_asr": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",

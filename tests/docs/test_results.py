@@ -331,6 +331,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 0.1, "exact_match": 0.9, "f1": 0.95, "questions": 3000},
         {("loss", "question", 0.1), ("exact_match", "", 0.9), ("f1", "", 0.95)},
     ),
+    "story_answering": (
+        {"name": "stories", "corpus": "babi", "size": "1k", "tasks": []},
+        {"error": 0.174, "failed": 13.0, "accuracy": 0.826, "accuracy_1": 1.0, "loss": 0.5, "questions": 20000},
+        {("loss", "question", 0.5), ("accuracy", "question", 0.826), ("error", "", 17.4), ("failed", "", 13.0)},
+    ),
     "chunking": (
         {"name": "bracketed", "corpus": "conll2000"},
         {"loss": 0.1, "token_accuracy": 0.9, "accuracy": 0.94, "f1": 0.92, "sentences": 2012},

@@ -23,6 +23,7 @@ MODELS: Registry = {
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
+    "dmn": ("regard.models.dmn", "DMN"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "convs2s": ("regard.models.convs2s", "ConvS2S"),

@@ -12,7 +12,7 @@ from tests.tasks.image.scenes import SIDE, PixelConfig, PixelModel, Shapes, scen
 
 
 def test_loss_and_errors_do_not_depend_on_scale_and_shift():
-    work = Config().build(Shapes())
+    work = Config(anchor_weight=0.0).build(Shapes())
     batch = work.dataset("val").collate(torch.arange(4))
     true = 1 / batch.depth
     for found in (true, 3 * true - 2):
@@ -57,8 +57,8 @@ def test_a_few_updates_beat_a_constant():
     model = PixelModel(work.fit(PixelConfig()))
     assert model.config.num_outputs == 1
     before = work.evaluate(model)
-    optimizer, train = torch.optim.Adam(model.parameters(), 1e-2), work.dataset("train")
-    for _ in range(40):
+    optimizer, train = torch.optim.Adam(model.parameters(), 2e-2), work.dataset("train")
+    for _ in range(60):
         batch = train.collate(torch.randint(32, (8,)))
         optimizer.zero_grad()
         (work.loss(model, batch)[0] / work.count(batch)).backward()
@@ -66,6 +66,25 @@ def test_a_few_updates_beat_a_constant():
     after = work.evaluate(model)
     assert after["abs_rel"] < 0.6 * before["abs_rel"]
     assert after["delta1"] > before["delta1"]
+    one = scene(np.random.default_rng(3))
+    found = DepthEstimator(model, work.preprocess)(one.pixels.transpose(1, 2, 0)).values
+    assert found[one.labels > 0].mean() < found[one.labels == 0].mean() - 0.2  # the shapes are near
+
+
+def test_swapping_near_and_far_is_no_better_than_a_constant():
+    work = Config().build(Shapes())
+    batch = work.dataset("val").collate(torch.arange(4))
+    depth, known = work.targets(batch)
+    true = scale_to_one(1 / depth, known)
+    right, swapped, constant = (work.inverse_loss(x, batch) for x in (true, 1 - true, torch.zeros_like(true)))
+    assert float(right) < 1e-5
+    assert float(swapped) > 0.9 * float(constant) > 0.01
+    torch.testing.assert_close(
+        aligned_depth(1 - true, depth, known), aligned_depth(torch.zeros_like(true), depth, known)
+    )
+    found = (1 - true).requires_grad_()
+    work.inverse_loss(found, batch).backward()
+    assert float((found.grad * (true - found.detach())).sum()) < 0  # a step downhill leads to the truth
 
 
 def test_depth_is_relative_and_in_the_pixels_of_the_photo():

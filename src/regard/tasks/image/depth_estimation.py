@@ -1,12 +1,17 @@
 """Depth estimation: how far away every pixel of one image is, up to a scale and a shift of inverse depth.
 
-    objective    the scale-and-shift-invariant loss of inverse depth, in each image scaled to the range from 0 to 1
+    objective    the scale-and-shift-invariant loss of inverse depth, which in each image is scaled to run from 0 to 1,
+                 plus the squared error without the fit
     metric       AbsRel, δ1 to δ3, RMSE (metres, or the unit of the data), after the best scale and shift; loss
     decoding     none
     predict      `DepthEstimator`: images in, relative depth out
 
 The model returns inverse depth of any scale and shift, so metrics are taken after both were fitted to the truth of each
 image (least squares in inverse depth), as the paper does; no pixel is put farther than the farthest true one.
+
+Near and far must not be swapped, and the paper's fit would hide that: a prediction and its negative have one loss. Here
+a negative scale counts as 0, as if the prediction were constant, in the loss and in the metrics. The squared error
+without the fit leads such a prediction, and that of an untrained model, to the right side.
 
 Ranftl, Lasinger, Hafner, Schindler, Koltun: MiDaS. TPAMI 2022. arXiv:1907.01341; Ranftl, Bochkovskiy, Koltun: Vision
 Transformers for Dense Prediction (DPT). ICCV 2021. arXiv:2103.13413
@@ -47,6 +52,9 @@ class Config:
     """Settings of training."""
 
     gradient_weight: float = field(0.5, low=0)  # of the term that keeps edges sharp
+    anchor_weight: float = field(
+        10.0, low=0
+    )  # of the squared error without the fit; below 1 a small model stays constant
     augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> DepthEstimation:
@@ -73,7 +81,10 @@ class DepthEstimation(SceneTask):
         """Return the loss of inverse depth, times the images."""
         depth, known = self.targets(batch)
         true = scale_to_one(1 / depth.where(known, 1), known)
-        return len(depth) * scale_shift_invariant_loss(found, true, known, self.config.gradient_weight)
+        anchor = (found.float() - true).square().where(known, 0).sum() / (2 * known.sum()).clamp(min=1)
+        fitted = without_swapped(found, true, known)
+        invariant = scale_shift_invariant_loss(fitted, true, known, self.config.gradient_weight)
+        return len(depth) * (invariant + self.config.anchor_weight * anchor)
 
     def targets(self, batch: SceneBatch) -> tuple[Float[Tensor, "B Y X"], Bool[Tensor, "B Y X"]]:
         """Return the depth of every pixel of the canvas, and where it is known."""
@@ -108,11 +119,20 @@ def scale_to_one(values: Float[Tensor, "B Y X"], known: Bool[Tensor, "B Y X"]) -
     return ((values - low) / (high - low).where(high > low, 1)).where(known, 0)
 
 
+def without_swapped(
+    inverse: Float[Tensor, "B Y X"], true: Float[Tensor, "B Y X"], known: Bool[Tensor, "B Y X"]
+) -> Float[Tensor, "B Y X"]:
+    """Return predictions with a constant in place of those images whose fitted scale is negative."""
+    scale, _ = fit_scale_and_shift(inverse.detach().float(), true, known)
+    return inverse.where((scale >= 0)[:, None, None], 0)
+
+
 def aligned_depth(
     inverse: Float[Tensor, "B Y X"], depth: Float[Tensor, "B Y X"], known: Bool[Tensor, "B Y X"]
 ) -> Float[Tensor, "B Y X"]:
     """Return depth from inverse depth with the scale and shift that fit the truth best, at most the farthest true."""
     true = (1 / depth.where(known, 1)).where(known, 0)
+    inverse = without_swapped(inverse, true, known)
     scale, shift = fit_scale_and_shift(inverse, true, known)
     lowest = true.where(known, torch.inf).amin((1, 2)).nan_to_num(posinf=1.0)
     return 1 / torch.maximum(scale[:, None, None] * inverse + shift[:, None, None], lowest[:, None, None])
