@@ -139,7 +139,7 @@ class MaskDecoder(nn.Module):
 
     def forward(self, patches: Float[Tensor, "B y x D"], pass_state: PassState | None) -> Float[Tensor, "B y x K"]:
         embedded = self.embed(patches.flatten(1, 2))
-        classes = self.classes.to(embedded.dtype).expand(len(patches), -1, -1)
+        classes = self.classes.to(embedded.dtype).expand(patches.shape[0], -1, -1)
         hidden = self.blocks(torch.cat([classes, embedded], 1), None, pass_state)
         classes, embedded = hidden[:, : len(self.classes)], hidden[:, len(self.classes) :]
         cosine = _unit(self.project_patches(embedded)) @ _unit(self.project_classes(classes)).mT
