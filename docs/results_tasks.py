@@ -30,8 +30,8 @@ from regard.tasks import TASKS
 # The numbers that have a column, in the order of the columns. Names, units and scales are those of the tasks' metrics.
 COLUMNS = (
     "loss", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1",
-    "matthews_correlation", "f1", "exact_match", "wer", "per", "ler", "rouge1", "rouge2", "rougeL", "bleu", "return",
-    "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
+    "matthews_correlation", "f1", "exact_match", "error", "failed", "wer", "per", "ler", "rouge1", "rouge2", "rougeL",
+    "bleu", "return", "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
 )  # fmt: skip
 BY_UNIT = {"loss": "nats per {}", "accuracy": "{} accuracy %", "return": "return, {}"}  # a column for each unit
 SPEECH_TASKS = ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")
@@ -72,6 +72,8 @@ def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
     value = next((data[key] for key in ("corpus", "corpora", "tasks", "texts", "path") if key in data), data["name"])
     names = [value] if isinstance(value, str) else list(value)
     corpus = " + ".join(_corpus_name(str(name)) for name in names)
+    if task == "story_answering":
+        corpus = f"{corpus} {data['size']}, {len(data['tasks']) or 20} tasks"
     return {"task": task, "corpus": corpus, "unit": _unit(task, "loss", data).partition(",")[0]}
 
 

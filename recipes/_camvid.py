@@ -5,7 +5,7 @@ from regard.tasks.image import semantic_segmentation
 from regard.training.recipe import Train
 
 DATA = CamVid(image_size=(180, 240), batch_size=8)
-TASK = semantic_segmentation.Config()
+TASK = semantic_segmentation.Config(augment=("flip", "affine(degrees=5)", "color_jitter"))
 TRAIN = Train(
     steps=4000,
     learning_rate=1e-3,

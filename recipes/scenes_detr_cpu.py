@@ -4,9 +4,10 @@ task       find pieces of clothing: a box and one of ten classes for each
 data       scenes of 64 x 64 pixels, composed from a seed: one to three pieces of Fashion-MNIST over a wall and a floor
 licence    Fashion-MNIST: MIT
 paper      Carion et al., DETR, ECCV 2020, arXiv:2005.12872
-machine    one CPU core
-expected   most clothes are found; small and hidden ones are missed
-measured   not yet
+machine    one CPU core; 30,000 updates of 16 scenes
+expected   plain DETR learns slowly: the paper trains for 300 to 500 epochs of COCO
+measured   AP 0.3 %, AP50 0.9 % on validation after 3,000 updates, with train.steps=4000 train.warmup_steps=200 (2026-11-18,
+           14 minutes of one core of a busy machine): boxes begin to fit (GIoU loss 0.69 to 0.51), classes do not yet
 command    regard train scenes_detr_cpu --out runs/scenes
            regard detect scene.png --model runs/scenes --draw boxes.png
 """
@@ -35,16 +36,16 @@ def recipe() -> Recipe:
     )
     data = Scenes(image_size=64, batch_size=16, max_objects=3, min_side=0.3, max_side=0.55, eval_examples=200)
     train = Train(
-        steps=3000,
+        steps=30_000,
         learning_rate=3e-4,
         schedule="cosine",
-        warmup_steps=200,
+        warmup_steps=500,
         betas=(0.9, 0.999),
         eps=1e-8,
         weight_decay=1e-4,
         clip_grad_norm=0.1,
-        eval_interval=500,
-        save_interval=500,
+        eval_interval=3000,
+        save_interval=1000,
         log_interval=50,
         metric="ap",
         device="cpu",

@@ -23,6 +23,7 @@ from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.image.depth_estimation import DepthEstimator
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
@@ -147,6 +148,9 @@ MAKE = {
     "semantic_segmentation": lambda: SemanticSegmenter(
         perturb(build("segmenter", size="tiny", num_outputs=3)), ["a", "b", "c"], Preprocess(32)
     ),
+    "depth_estimation": lambda: DepthEstimator(
+        perturb(build("dpt", size="tiny", num_outputs=1)), Preprocess(32, crop_mode="corner")
+    ),
     "object_detection": lambda: ObjectDetector(perturb(build("detr", size="tiny", num_classes=2)), ["a", "b"], CORNER),
     "panoptic_segmentation": lambda: PanopticSegmenter(
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
@@ -185,7 +189,9 @@ ITEMS = {
     "image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
-ITEMS |= dict.fromkeys(("semantic_segmentation", "object_detection", "panoptic_segmentation"), PHOTOS)
+ITEMS |= dict.fromkeys(
+    ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"), PHOTOS
+)
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},

@@ -331,6 +331,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 0.1, "exact_match": 0.9, "f1": 0.95, "questions": 3000},
         {("loss", "question", 0.1), ("exact_match", "", 0.9), ("f1", "", 0.95)},
     ),
+    "story_answering": (
+        {"name": "stories", "corpus": "babi", "size": "1k", "tasks": []},
+        {"error": 0.174, "failed": 13.0, "accuracy": 0.826, "accuracy_1": 1.0, "loss": 0.5, "questions": 20000},
+        {("loss", "question", 0.5), ("accuracy", "question", 0.826), ("error", "", 17.4), ("failed", "", 13.0)},
+    ),
     "chunking": (
         {"name": "bracketed", "corpus": "conll2000"},
         {"loss": 0.1, "token_accuracy": 0.9, "accuracy": 0.94, "f1": 0.92, "sentences": 2012},
@@ -395,6 +400,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 2.5, "ap": 0.5, "ap50": 0.8, "ap75": 0.6, "ar_100": 0.7, "images": 72},
         {("loss", "image", 2.5), ("ap", "", 0.5), ("ap50", "", 0.8), ("ap75", "", 0.6)},
     ),
+    "depth_estimation": (
+        {"name": "rendered_depth"},
+        {"loss": 0.1, "abs_rel": 0.2, "rmse": 0.5, "delta1": 0.7, "delta2": 0.8, "images": 200},
+        {("loss", "image", 0.1), ("abs_rel", "", 0.2), ("rmse", "", 0.5), ("delta1", "", 0.7)},
+    ),
     "panoptic_segmentation": (
         {"name": "camvid"},
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
@@ -440,7 +450,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert f"### {record['corpus']}, test" in page
     images = (
         *("image_classification", "distillation", "image_generation", "super_resolution"),
-        *("semantic_segmentation", "object_detection", "panoptic_segmentation"),
+        *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

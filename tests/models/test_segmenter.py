@@ -63,6 +63,12 @@ def test_permuted_classes_have_permuted_logits():
         torch.testing.assert_close(model(images), before[:, order], rtol=1e-10, atol=1e-10)
 
 
+def test_the_decoder_may_be_deeper_than_the_encoder_or_empty():
+    for layers in (0, 3):
+        model = made(layers=1, decoder_layers=layers, num_outputs=4)
+        assert model(torch.randn(1, 3, 32, 32).double()).shape == (1, 4, 32, 32)
+
+
 def test_watch_shows_what_every_class_looks_at():
     model = made(num_outputs=5)
     with torch.no_grad(), regard.watch(model, only="head.*") as seen:

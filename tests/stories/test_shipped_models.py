@@ -105,3 +105,13 @@ def test_the_handwriting_model_draws_the_stored_strokes():
     assert list(found.points.shape) == shape
     assert near(found.points[:20].flatten().tolist(), np.array(first).flatten().tolist())
     assert near(float(found.points.double().abs().sum()), total)
+
+
+def test_the_memory_network_gives_the_stored_answers():
+    stories = [
+        "Mary took the milk. Mary went to the kitchen. John went to the garden.",
+        "Mary moved to the bathroom. John went to the hallway.",
+    ]
+    found = regard.load("stories")(stories, ["Where is the milk?", "Where is John?"])
+    assert [each.label for each in found] == [label for label, _ in STORED["stories"]]
+    assert near([each.probability for each in found], [probability for _, probability in STORED["stories"]])

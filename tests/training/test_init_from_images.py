@@ -158,3 +158,25 @@ def test_labels_without_numbers_are_one_line(tmp_path):
     (tmp_path / "reference" / "config.json").write_text(json.dumps(message), encoding="utf-8")
     with pytest.raises(BadInput, match=r"labels in config\.json must be numbered"):
         regard.load(tmp_path / "reference")
+
+
+def test_a_classifier_is_the_backbone_of_dense_models(tmp_path):
+    """Its head is left out, and its positions are resized to another grid; every other tensor of it is copied."""
+    shape = {"image_size": 32, "patch_size": 8, "width": 24, "heads": 2, "layers": 4}
+    regard.save(vit.ViT(vit.Config(num_classes=5, **shape)), tmp_path / "vit")
+    regard.save(regard.build("swin", size="tiny", width=16, heads=(2, 4, 4)), tmp_path / "swin")
+    plain = {"positions": "learned", "image_size": 64}
+    for name, settings, source, part in (
+        ("dpt", shape | plain, "vit", "backbone"),
+        ("segmenter", shape, "vit", "encoder"),
+        ("swin_pyramid", {}, "swin", "backbone"),
+    ):
+        model, other = regard.build(name, size="tiny", **settings), load_model(tmp_path / source).model
+        said = init_from.load_initial_weights(model, tmp_path / source)
+        assert "2 not used" in said
+        own = dict(model.get_submodule(part).named_parameters())
+        wanted = {n: p for n, p in other.named_parameters() if not n.startswith("head.")}
+        if name == "dpt":
+            wanted["positions.table"] = other.positions.vectors((8, 8), 1)
+        assert own.keys() == wanted.keys()
+        assert all(torch.equal(p, wanted[n]) for n, p in own.items()), name

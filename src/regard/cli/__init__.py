@@ -126,6 +126,7 @@ def _app() -> typer.Typer:
     # From here on `list` and `eval` in this file are the verbs: a package holds its files under their names.
     from regard.cli import (
         advise,
+        answer,
         classify,
         cost,
         data,
@@ -181,6 +182,7 @@ def _app() -> typer.Typer:
         ("Use", "pronounce", pronounce.pronounce),
         ("Use", "handwrite", handwrite.handwrite),
         ("Use", "fill", fill.fill),
+        ("Use", "answer", answer.answer),
         ("Use", "embed", embed.embed),
         ("Use", "search", search.search),
         ("Use", "near", near.near),

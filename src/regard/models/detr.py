@@ -56,11 +56,12 @@ from regard.positions.none import NoPositions
 from regard.tokens.patches import pixel_slots
 
 
-def _backbone(size: str, **settings: Any) -> ResNetConfig:
+def backbone(size: str, **settings: Any) -> ResNetConfig:
+    """Return the Config of a ResNet of this size, without a classifier, its norms frozen."""
     return ResNetConfig(**RESNETS[size] | {"num_classes": 0, "norm": "frozen"} | settings)
 
 
-_R50 = _backbone("50")
+_R50 = backbone("50")
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,16 @@ SIZES: dict[str, dict[str, Any]] = {
         "ffn": 48,
         "encoder_layers": 2,
         "decoder_layers": 2,
-        "backbone": _backbone("tiny", stem="large", norm="batch"),
+        "backbone": backbone("tiny", stem="large", norm="batch"),
     },
-    "small": {**_SMALL, "backbone": _backbone("18", width=32, norm="batch")},
+    "small": {**_SMALL, "backbone": backbone("18", width=32, norm="batch")},
     "r50": {},
-    "r50-dc5": {"backbone": _backbone("50", dilated=True)},
-    "r101": {"backbone": _backbone("101")},
-    "r101-dc5": {"backbone": _backbone("101", dilated=True)},
+    "r50-dc5": {"backbone": backbone("50", dilated=True)},
+    "r101": {"backbone": backbone("101")},
+    "r101-dc5": {"backbone": backbone("101", dilated=True)},
     "r50-panoptic": {"num_classes": 250, "masks": True},
-    "r50-dc5-panoptic": {"num_classes": 250, "masks": True, "backbone": _backbone("50", dilated=True)},
-    "r101-panoptic": {"num_classes": 250, "masks": True, "backbone": _backbone("101")},
+    "r50-dc5-panoptic": {"num_classes": 250, "masks": True, "backbone": backbone("50", dilated=True)},
+    "r101-panoptic": {"num_classes": 250, "masks": True, "backbone": backbone("101")},
 }
 
 
@@ -163,7 +164,7 @@ class DETR(ModelContract):
             mask = KeyMask(real_cells(real, grid).flatten(1))
         places = self.positions(real, grid, features.dtype)
         memory = self.encoder(features.flatten(2).mT, mask, branch(pass_state, "encoder"), places)
-        content, anchors, groups = self.object_queries(len(images), denoising)
+        content, anchors, groups = self.object_queries(images.shape[0], denoising)
         queries = self.decoder.forward_layers(
             content, memory, groups, mask, branch(pass_state, "decoder"), anchors, places
         )
@@ -236,18 +237,11 @@ class BackboneStem(nn.Module):
 
     def __init__(self, config: ResNetConfig, width: int, frozen_stages: int) -> None:
         super().__init__()
-        if config.num_classes:
-            raise BadInput(f"a backbone has no classifier: backbone.num_classes must be 0, got {config.num_classes}")
-        if frozen_stages > len(config.layers):
-            raise BadInput(f"frozen_stages must be at most {len(config.layers)}, got {frozen_stages}")
-        self.backbone = ResNet(config)
+        self.backbone = build_backbone(config, frozen_stages)
         halved = len(config.layers) - 1 - config.dilated
         self.stride = (4 if config.stem == "large" else 1) * 2**halved
         self.channels = [self.backbone.width // 2**n for n in reversed(range(len(config.layers)))]
         self.project = nn.Conv2d(self.backbone.width, width, 1)
-        if frozen_stages:
-            for part in (self.backbone.stem, *self.backbone.stages[:frozen_stages]):
-                part.requires_grad_(False)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         grids = self.backbone.features(images)
@@ -308,9 +302,9 @@ class PanopticHead(nn.Module):
         x = F.relu(self.norms[1](self.convs[1](F.relu(self.norms[0](x)))))
         for conv, norm, adapter, grid in zip(self.convs[2:], self.norms[2:], self.adapters, grids, strict=True):
             shared = adapter(grid)[:, None]
-            x = F.interpolate(x, shared.shape[-2:], mode="nearest").unflatten(0, (len(shared), -1)) + shared
+            x = F.interpolate(x, shared.shape[-2:], mode="nearest").unflatten(0, (shared.shape[0], -1)) + shared
             x = F.relu(norm(conv(x.flatten(0, 1))))
-        return self.out(x)[:, 0].unflatten(0, (len(queries), -1))
+        return self.out(x)[:, 0].unflatten(0, (queries.shape[0], -1))
 
     def attention_maps(
         self, queries: Float[Tensor, "B Q C"], memory: Float[Tensor, "B N C"], mask: KeyMask | None
@@ -327,17 +321,35 @@ class PanopticHead(nn.Module):
         first = self.convs[0]
         of_features, of_maps = first.weight.split([features.shape[1], self.heads], 1)  # type: ignore[operator]
         shared = F.conv2d(features, of_features, first.bias, padding=1)[:, None]  # type: ignore[arg-type]
-        own = F.conv2d(maps, of_maps, padding=1).unflatten(0, (len(features), -1))
+        own = F.conv2d(maps, of_maps, padding=1).unflatten(0, (features.shape[0], -1))
         return (own + shared).flatten(0, 1)
+
+
+def build_backbone(config: ResNetConfig, frozen_stages: int) -> ResNet:
+    """Return a ResNet without a classifier, of which the stem and the first stages, if any, are not trained."""
+    if config.num_classes:
+        raise BadInput(f"a backbone has no classifier: backbone.num_classes must be 0, got {config.num_classes}")
+    if frozen_stages > len(config.layers):
+        raise BadInput(f"frozen_stages must be at most {len(config.layers)}, got {frozen_stages}")
+    backbone = ResNet(config)
+    if frozen_stages:
+        for part in (backbone.stem, *backbone.stages[:frozen_stages]):
+            part.requires_grad_(False)
+    return backbone
 
 
 def grid_sizes(images: Tensor, sizes: Int[Tensor, "B 2"] | None, grid: tuple[int, int]) -> Int[Tensor, "#B 2"]:
     """Return the rows and columns of a grid whose first pixel lies inside the image's own size."""
     if sizes is None:
-        return torch.tensor([grid], device=images.device)
+        return pair_tensor(grid, images.device)[None]
     _check_sizes(images, sizes)
-    padded, cells = (torch.tensor(pair, device=images.device) for pair in (images.shape[-2:], grid))
+    padded, cells = pair_tensor(images.shape[-2:], images.device), pair_tensor(grid, images.device)
     return (sizes * cells + padded - 1) // padded
+
+
+def pair_tensor(pair: Sequence[int], device: torch.device) -> Int[Tensor, "2"]:
+    """Return two numbers as a tensor, also where an exported program leaves them open."""
+    return torch.stack([torch.full((), n, dtype=torch.long, device=device) for n in pair])
 
 
 def real_cells(sizes: Int[Tensor, "B 2"], grid: tuple[int, int]) -> Bool[Tensor, "B Y X"]:

@@ -123,7 +123,12 @@ class MaskDecoder(nn.Module):
             raise RegardError("the mask decoder norms over the classes and needs at least 2; set decoder='linear'")
         self.embed = nn.Linear(config.width, config.width)
         self.classes = nn.Parameter(torch.empty(config.num_outputs, config.width))
-        like = replace(_encoder_config(config), num_prefix_tokens=config.num_outputs, drop_path=0.0)
+        like = replace(
+            _encoder_config(config),
+            num_prefix_tokens=config.num_outputs,
+            layers=max(1, config.decoder_layers),
+            drop_path=0.0,
+        )
         grid = grid_size(config.image_size, config.patch_size)
         blocks = [vit.make_block(like, layer, grid) for layer in range(config.decoder_layers)]
         self.blocks = Encoder(blocks, NoPositions(), nn.LayerNorm(config.width), 0.0)

@@ -14,6 +14,7 @@
     pca                                    named vectors in two dimensions                  pca.py
     strokes                                handwriting with its attention window            strokes.py
     ctc_lattice, audio_alignment           labels and attention over time                   audio.py
+    story_hops                             which sentences of a story were read at each hop stories.py
     overlay, overlay_grid                  maps over a photo                                overlay.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
@@ -47,6 +48,7 @@ from regard.see.training_curve import training_curve
 if TYPE_CHECKING:
     from regard.see.alignment_paths import alignment_path, compare_alignments
     from regard.see.grid import alignment, heads, layers, mask
+    from regard.see.stories import story_hops
 
 __all__ = [
     "PixelAttribution",
@@ -74,15 +76,21 @@ __all__ = [
     "rollout_per_layer",
     "save",
     "score_by_length",
+    "story_hops",
     "strokes",
     "text_heatmap",
     "text_map",
     "training_curve",
 ]
 
+_LAZY_MODULES = {
+    "alignment_path": "alignment_paths",
+    "compare_alignments": "alignment_paths",
+    "story_hops": "stories",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
-    paths = ("alignment_path", "compare_alignments")
-    return getattr(import_module("regard.see.alignment_paths" if name in paths else "regard.see.grid"), name)
+    return getattr(import_module(f"regard.see.{_LAZY_MODULES.get(name, 'grid')}"), name)

@@ -41,6 +41,7 @@ TASKS: Registry = {
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
+    "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -72,6 +73,7 @@ PREDICTORS: Registry = {
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
+    "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
 }
 
 

@@ -8,7 +8,8 @@ or timm), or a model that ships with the package.
     parameters of a mechanism         new, where the source has another attention mechanism (model.attention)
     positions of another grid         resized, as for a larger image (positions.added.grid)
     a model of another class          the part that both have: one module of the same type on either side, with the
-                                      same tensors, that is at least half of one of the models (an encoder, a backbone)
+                                      same tensors, that is at least half of one of the models (an encoder, a backbone);
+                                      its head is left out, its positions are resized
     any other difference              an error that names it
 
 The vocabulary is copied too. A resumed run continues with its own weights; the source need no longer exist.
@@ -31,7 +32,12 @@ from regard.training.weight_averaging import named_tensors
 from regard.weights.folder import load_model, model_folder, read_json
 
 # importers of transformers folders, by model_type
-CHECKPOINT_READERS = {"bert": "regard.weights.hf.bert", "gpt2": "regard.weights.hf.gpt2", "t5": "regard.weights.hf.t5"}
+CHECKPOINT_READERS = {
+    "bert": "regard.weights.hf.bert",
+    "gpt2": "regard.weights.hf.gpt2",
+    "t5": "regard.weights.hf.t5",
+    "dpt": "regard.weights.hf.dpt",
+}
 # parameters that belong to a task rather than to the encoder
 HEAD_PREFIXES = ("head.", "distilled_head.", "pre_logits.", "pool.")
 
@@ -101,8 +107,13 @@ def _load_part(model: nn.Module, source_model: nn.Module, source: Path) -> str:
             f"makes up half of either"
         )
     path, source_path = parts[0]
-    own = named_tensors(model.get_submodule(path))
-    tensors = named_tensors(source_model.get_submodule(source_path))
+    part, source_part = model.get_submodule(path), source_model.get_submodule(source_path)
+    own, tensors = named_tensors(part), named_tensors(source_part)
+    for name in list(tensors):
+        if name not in own and name.startswith(HEAD_PREFIXES):  # a classifier's, where its body is a backbone
+            del tensors[name]
+        elif name in own and (resized := _resize_positions(part, source_part, name)) is not None:
+            tensors[name] = resized
     pairs = {name: (tensors.get(name), own.get(name)) for name in {**own, **tensors}}
     shapes = {name: tuple("missing" if x is None else tuple(x.shape) for x in two) for name, two in pairs.items()}
     stem = f"{path}." if path else ""

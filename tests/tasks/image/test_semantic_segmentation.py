@@ -146,3 +146,13 @@ def test_bad_input_is_refused():
         task().loss(PixelModel(PixelConfig()), batch)
     with pytest.raises(BadInput, match=r"set data\.image_size"):
         Config().build(Shapes(image_size=None))
+
+
+def test_augmentation_moves_pixels_and_classes_together_in_training_only():
+    work, model = task(augment=("flip(p=1.0)",)), PixelModel(PixelConfig())
+    batch = work.dataset("train").collate(torch.arange(4))
+    moved = work.augmented(batch, torch.Generator().manual_seed(0))
+    assert torch.equal(moved.pixels, batch.pixels.flip(-1))
+    assert torch.equal(moved.labels, batch.labels.flip(-1))
+    torch.testing.assert_close(work.loss(model, batch)[0], pixel_loss(model(work.images(moved)), work.targets(moved)))
+    assert work.evaluate(model) == task().evaluate(model)

@@ -1,7 +1,7 @@
 """Sinusoidal positions of a grid: half of a vector says the row, half the column.
 
     p(y, x) = [s(y), s(x)]        s: the sines and cosines of `SinusoidalPositions`, of half the width
-    row i of Y real rows          y = 2π (i + 1) / Y
+    row i of Y real rows          y = 2π (i + 1 - offset) / Y
 
 Coordinates go from 0 to 2π whatever the size of the image, so that "half-way down" has one vector. Rows and columns
 beyond an image's own size are padding, which a mask hides. DETR adds these vectors to the inputs of q and k in every
@@ -26,12 +26,18 @@ from regard.positions.added.sinusoidal import SinusoidalPositions
 
 
 class SinusoidalGridPositions(nn.Module):
-    """Vectors of the cells of grids, or of any points."""
+    """Vectors of the cells of grids, or of any points; `offset` 0.5: of the centres of cells (Deformable DETR)."""
 
-    def __init__(self, width: int, base: Annotated[float, Range(above=0)] = 10000.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        base: Annotated[float, Range(above=0)] = 10000.0,
+        offset: Annotated[float, Range(low=0, below=1)] = 0.0,
+    ) -> None:
         super().__init__()
         if width % 4:
             raise BadInput(f"sines and cosines of rows and columns need a width divisible by 4, got {width}")
+        self.offset = offset
         self.side = SinusoidalPositions(width // 2, base=base)
 
     def forward(
@@ -39,7 +45,7 @@ class SinusoidalGridPositions(nn.Module):
     ) -> Float[Tensor, "#B N C"]:
         """Return the vectors of all cells, row by row; `sizes` are the real rows and columns of each grid."""
         exact = torch.promote_types(dtype, torch.float32)
-        y, x = (self.side.vectors(each, exact).to(dtype) for each in _coordinates(sizes, grid, exact))
+        y, x = (self.side.vectors(each, exact).to(dtype) for each in self._coordinates(sizes, grid, exact))
         y, x = y[:, :, None].expand(-1, -1, grid[1], -1), x[:, None].expand(-1, grid[0], -1, -1)
         return torch.cat([y, x], -1).flatten(1, 2)
 
@@ -48,13 +54,12 @@ class SinusoidalGridPositions(nn.Module):
         x, y = (self.side.vectors(2 * pi * each, points.dtype) for each in points.unbind(-1))
         return torch.cat([y, x], -1)
 
-
-def _coordinates(
-    sizes: Int[Tensor, "#B 2"], grid: tuple[int, int], exact: torch.dtype
-) -> tuple[Float[Tensor, "#B Y"], Float[Tensor, "#B X"]]:
-    rows, columns = (
-        torch.arange(1, n + 1, device=sizes.device).clamp(max=real[:, None])
-        * (2 * pi / (real[:, None].to(exact) + 1e-6))
-        for real, n in zip(sizes.unbind(1), grid, strict=True)
-    )
-    return rows, columns
+    def _coordinates(
+        self, sizes: Int[Tensor, "#B 2"], grid: tuple[int, int], exact: torch.dtype
+    ) -> tuple[Float[Tensor, "#B Y"], Float[Tensor, "#B X"]]:
+        rows, columns = (
+            (torch.arange(1, n + 1, device=sizes.device).clamp(max=real[:, None]) - self.offset)
+            * (2 * pi / (real[:, None].to(exact) + 1e-6))
+            for real, n in zip(sizes.unbind(1), grid, strict=True)
+        )
+        return rows, columns

@@ -52,6 +52,7 @@ class Config:
     l1_weight: float = field(5.0, low=0)
     giou_weight: float = field(2.0, low=0)
     no_object_weight: float = field(0.1, above=0)  # of the class "no object" in the cross-entropy
+    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ObjectDetection:
         """Return the task on these data: a dataset of scenes with boxes."""
@@ -71,6 +72,7 @@ class ObjectDetection(SceneTask):
     def loss(
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        batch = self.augmented(batch, rng)
         output, pass_state = call_with_state(model, self.images(batch), batch.sizes)
         total, parts = self.losses(output, batch)
         return self.with_layer_losses(total, batch, pass_state), parts

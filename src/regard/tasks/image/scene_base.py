@@ -30,7 +30,7 @@ EVAL_PIXELS = 2**22  # pixels of a batch of `evaluate`
 
 
 class SceneTask(SplitTask[Any]):
-    """A task over a dataset of scenes."""
+    """A task over a dataset of scenes. Its Config has `augment`, specs of augmentations of scenes."""
 
     split_size = unit = "images"
     ragged = False  # all batches have one canvas
@@ -38,7 +38,10 @@ class SceneTask(SplitTask[Any]):
     def __init__(self, config: Any, data: Any, seed: int = 0) -> None:
         super().__init__(data, seed)
         validate(config)
+        from regard.data.augment.scenes import SceneAugment
+
         self.config, self.labels = config, list(data.labels())
+        self.augment = SceneAugment(config.augment) if config.augment else None
         if data.image_size is None:
             raise BadInput(
                 f"{data.title()} has images of many sizes; set data.image_size, the size that the model reads."
@@ -64,6 +67,12 @@ class SceneTask(SplitTask[Any]):
     def images(self, batch: SceneBatch) -> Float[Tensor, "B C Y X"]:
         """Return the images of a batch on the canvas, normalised, 0 around them."""
         return on_canvas(self.preprocess.normalize(batch.pixels) * batch.inside[:, None], self.preprocess.size)
+
+    def augmented(self, batch: SceneBatch, rng: torch.Generator | None) -> SceneBatch:
+        """Return a training batch after one draw that moves pixels and annotations together."""
+        if self.augment is None:
+            return batch
+        return self.augment(batch, torch.Generator(batch.pixels.device) if rng is None else rng)
 
     def count(self, batch: SceneBatch) -> int:
         return len(batch.pixels)

@@ -51,6 +51,7 @@ class Config:
     """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
+    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> SemanticSegmentation:
         """Return the task on these data: a dataset of scenes with class maps."""
@@ -70,6 +71,7 @@ class SemanticSegmentation(SceneTask):
     def loss(
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        batch = self.augmented(batch, rng)
         logits, pass_state = call_with_state(model, self.images(batch))
         total = pixel_loss(logits, self.targets(batch), self.config.label_smoothing)
         return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.attention.masked_softmax import masked_softmax
+from regard.attention.capture.watch import watch
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
@@ -201,11 +201,17 @@ class StoryAnswerer(Predictor):
         self.vocabulary = StoryWords(tuple(answers), tuple(words))
 
     def predict(self, batch: list[Any], options: Any) -> list[Classes]:
-        return [self.read_story(each["text"], each["question"]).answer for each in batch]
+        return [self._answer(*self._read(each["text"], each["question"])[1:]) for each in batch]
 
-    @torch.no_grad()
     def read_story(self, text: str, question: str) -> StoryReading:
-        """Return the answers to a question about a story, and which sentences were read at every hop."""
+        """Return the answers to a question about a story, and the weights of its sentences at every hop."""
+        sentences, story, asked = self._read(text, question)
+        with watch(self.model) as seen:
+            found = self._answer(story, asked)
+        return StoryReading(sentences, torch.stack([trace.weights[0, 0, 0] for trace in seen.traces("gate")]), found)
+
+    def _read(self, text: str, question: str) -> tuple[list[str], Int[Tensor, "1 S W"], Int[Tensor, "1 W"]]:
+        """Return the sentences that are kept, and the word ids of them and of the question."""
         sentences = split_sentences(text)
         if not sentences:
             raise BadInput(f"the story has no sentence with words, got {text!r:.60}")
@@ -216,9 +222,11 @@ class StoryAnswerer(Predictor):
         if len(sentences) > self.max_sentences:
             log.warning(f"the story has {len(sentences)} sentences; the newest {self.max_sentences} are read")
             sentences = sentences[-self.max_sentences :]
+        return sentences, self.vocabulary.encode(sentences)[None], self.vocabulary.encode([question])
+
+    @torch.no_grad()
+    def _answer(self, story: Int[Tensor, "1 S W"], asked: Int[Tensor, "1 W"]) -> Classes:
         device = next(self.model.parameters()).device
-        story, asked = self.vocabulary.encode(sentences)[None], self.vocabulary.encode([question])
-        lengths = torch.tensor([len(sentences)], device=device)
-        logits, scores = self.model.read(story.to(device), lengths, asked.to(device))  # type: ignore[operator]
-        found = Classes.rank(list(self.answers), logits[0].double().softmax(-1).tolist())
-        return StoryReading(sentences, masked_softmax(scores[0], None), found)
+        lengths = torch.full((1,), story.shape[1], device=device)
+        logits = self.model(story.to(device), lengths, asked.to(device))
+        return Classes.rank(list(self.answers), logits[0].double().softmax(-1).tolist())

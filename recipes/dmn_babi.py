@@ -1,0 +1,37 @@
+"""bAbI, all 20 tasks in one model, with gates trained on the supporting sentences: a Dynamic Memory Network.
+
+task       choose the answer to a question about a story
+data       bAbI 1k: 17,985 questions to train on, 2,015 of held-out training stories for validation, 20,000 to test
+licence    CC BY 3.0 (Facebook, 2015)
+paper      Kumar et al., Ask Me Anything: Dynamic Memory Networks, ICML 2016, arXiv:1506.07285
+machine    one GPU: a recurrent network reads every word of a story
+expected   mean accuracy 93.6 %, 2 tasks failed (recalled from the paper, which trains a model for each task)
+measured   not yet
+command    regard train dmn_babi --out runs/dmn
+           regard train dmn_babi "data.tasks=(1,)" --out runs/dmn-1
+"""
+
+from regard.data.text.stories import Stories
+from regard.models.dmn import Config
+from regard.tasks.memory import stories
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=0, width=80, hops=3, dropout=0.1),
+        task=stories.Config(gate_weight=1.0),
+        data=Stories("babi", size="1k", max_sentences=70, batch_size=64),
+        train=Train(
+            steps=30_000,
+            learning_rate=1e-3,
+            schedule="cosine",
+            warmup_steps=500,
+            clip_grad_norm=1.0,
+            eval_interval=1000,
+            save_interval=10_000,
+            log_interval=200,
+            metric="error",
+            compile=False,  # a loop over the sentences
+        ),
+    )

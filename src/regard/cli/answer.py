@@ -1,0 +1,72 @@
+"""``regard answer``: the answer to a question about a story or a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.options import Device, Json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def answer(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The story, one sentence after the other; - is stdin.")],
+    question: Annotated[str, typer.Option("--question", "-q", metavar="TEXT", help="The question about it.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), or a folder.")
+    ] = "stories",
+    k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Answers to print.")] = 1,
+    see: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a picture (.png, .svg) of what was read.")
+    ] = None,
+    as_json: Json = False,
+    device: Device = "auto",
+) -> int:
+    """Answer a question about a story.
+
+    A memory network reads the sentences in several hops and chooses one of the answers that it was trained on, printed
+    with its probability. A model of extractive question answering prints the words of the text that answer. The picture
+    shows which sentences were read at every hop, or the attention of the last layer.
+
+    \b
+      regard answer "Mary went to the kitchen. John went to the garden." --question "Where is Mary?"
+      regard answer - -q "Where is the milk?" --see hops.png < story.txt
+    """
+    import json
+    import sys
+
+    from regard import see as pictures
+    from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.core.errors import BadInput
+    from regard.tasks.memory.stories import StoryAnswerer
+    from regard.tasks.text.extractive_qa import QuestionAnswerer
+
+    found: Any = load_predictor(model)
+    if not isinstance(found, (StoryAnswerer, QuestionAnswerer)):
+        raise BadInput(f"{model} is a {type(found).__name__}, which does not answer questions")
+    prepare_predictor(found, device)
+    story = sys.stdin.read() if text == "-" else text
+    figure: Figure | None = None
+    if isinstance(found, StoryAnswerer):
+        reading = found.read_story(story, question)
+        output: Any = reading.answer.top(k)
+        if see:
+            title = f"{question.strip()} {reading.answer.label}"
+            figure = pictures.story_hops(reading.sentences, reading.weights, title)
+    else:
+        output = found(story, question)
+        if see:
+            figure = pictures.heads(found.attention(story, question)[-1], f"{question.strip()} {output}")
+    if as_json:
+        print(json.dumps(output.to_json(), ensure_ascii=False))
+    elif isinstance(found, StoryAnswerer):
+        for label, probability in output.probabilities.items():
+            print(f"{label}\t{probability:.4f}")
+    else:
+        print(output)
+    if see and figure is not None:
+        pictures.save(figure, see)
+    return 0
