@@ -65,6 +65,7 @@ INSPECTIONS: Registry = {
     "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
     "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
     "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
+    "tapes": ("regard.interpret.inspections.tapes", "TapeInspection"),
 }
 
 # For predictors whose task has none of its own, by the kind of their first input.

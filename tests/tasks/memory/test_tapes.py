@@ -5,6 +5,7 @@ import torch
 
 import regard
 from regard.data.synthetic.tapes import CopyTape, RecallTape, RepeatCopyTape
+from regard.interpret.figures import make_figure
 from regard.models.lstm import LSTM
 from regard.models.lstm import Config as LSTMConfig
 from regard.models.ntm import NTM, Config
@@ -75,3 +76,12 @@ def test_a_machine_learns_to_copy_and_is_loaded_again(tmp_path):
     lines = [f"{first:03b} {second:03b}" for first in range(8) for second in range(8)]
     right = sum(line == answer for line, answer in zip(lines, copy(lines), strict=True))
     assert right > 48  # of 64; by chance 1
+
+
+def test_a_picture_shows_reads_beside_writes(tmp_path):
+    predict = TapePredictor(NTM(Config(input_dim=4, output_dim=3, cells=6, hidden=8)), settings={"bits": 3})
+    seen = regard.inspect(predict, {"text": "101 011"})
+    assert seen.labels_of("write_address")[0] == ["101", "011", "|", *(f"→ {word}" for word in seen.prediction.split())]
+    assert len(seen.labels_of("read_address")[1]) == 6
+    make_figure(seen).save(tmp_path / "tape.png")
+    assert (tmp_path / "tape.png").stat().st_size > 1000

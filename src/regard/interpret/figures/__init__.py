@@ -11,6 +11,7 @@ FIGURES: Registry = {
     "pixel_attribution": ("regard.interpret.figures.pixel_attribution", "PixelAttributionFigure"),
     "ctc_lattice": ("regard.interpret.figures.audio", "CTCLatticeFigure"),
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),
+    "memory": ("regard.interpret.figures.memory", "MemoryFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 
