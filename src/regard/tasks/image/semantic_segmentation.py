@@ -6,8 +6,8 @@
     predict      `SemanticSegmenter`: images in, one mask per class out
 
 A photo is resized so that a window of the model's own size fits into it, and windows that share at least a third of
-their side cover it; a model that was made to see whole photos (a DPT of transformers) sees it at once. Probabilities go
-back to the photo's own pixels by bilinear interpolation.
+their side cover it; a model that was made to see whole photos (a DPT of transformers) sees it at once.
+Logarithms of probabilities go back to the photo's own pixels by bilinear interpolation.
 
 Long, Shelhamer, Darrell: Fully Convolutional Networks. CVPR 2015. arXiv:1411.4038 (the metrics); Strudel, Garcia,
 Laptev, Schmid: Segmenter. ICCV 2021. arXiv:2105.05633 (windows)
@@ -218,15 +218,18 @@ def window_starts(side: int, window: int) -> list[int]:
 def best_class(probabilities: Float[Tensor, "K y x"], size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the likeliest class of every pixel of a photo (Y X) and its probability.
 
-    One class after another is resized, so that a photo of any size takes the memory of a few maps.
+    Logarithms are resized, which for a photo seen at once is to resize the logits. One class after another is resized,
+    so that a photo of any size takes the memory of a few maps.
     """
-    scores = torch.full(size, -1.0, device=probabilities.device)
+    best, total = (torch.full(size, -torch.inf, device=probabilities.device) for _ in range(2))
     classes = torch.full(size, VOID, dtype=torch.uint8, device=probabilities.device)
     for k, each in enumerate(probabilities):
-        found = F.interpolate(each[None, None], size, mode="bilinear", align_corners=False)[0, 0]
-        better = found > scores
-        scores, classes = scores.where(~better, found), classes.where(~better, torch.full_like(classes, k))
-    return classes.cpu().numpy(), scores.cpu().numpy()
+        logs = each.clamp(min=torch.finfo(each.dtype).tiny).log()
+        found = F.interpolate(logs[None, None], size, mode="bilinear", align_corners=False)[0, 0]
+        better = found > best
+        best, classes = best.where(~better, found), classes.where(~better, torch.full_like(classes, k))
+        total = total.logaddexp(found)
+    return classes.cpu().numpy(), (best - total).exp().cpu().numpy()
 
 
 def _split(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
