@@ -242,10 +242,15 @@ def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
     plain = [known for known in resnet.KNOWN if known.startswith("resnet")]
     if name.split(".")[0] not in plain:
         raise Unsupported(f"the backbone '{name}' is not supported; choose one of {', '.join(plain)}")
+    # where the backbone has fields of its own, those of the whole are not read
+    channels = inner.get("num_channels", 3) if inner else raw["num_channels"]
+    stride = inner.get("output_stride") if inner else 16 if raw["dilation"] else None
+    if stride not in (None, 16, 32):
+        raise Unsupported(f"a backbone with output_stride={stride} is not supported; expected 32, or 16 (DC5)")
     return from_dict(
         ResNetConfig,
         RESNETS[resnet.KNOWN[name.split(".")[0]]]
-        | {"num_classes": 0, "norm": "frozen", "channels": raw["num_channels"], "dilated": bool(raw["dilation"])},
+        | {"num_classes": 0, "norm": "frozen", "channels": channels, "dilated": stride == 16},
     )
 
 

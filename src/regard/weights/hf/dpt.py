@@ -71,7 +71,8 @@ def import_config(external: Mapping[str, Any]) -> Config:
     named = next(iter(external.get("architectures") or ()), DEPTH)
     if named not in (DEPTH, SEGMENTATION):
         raise Unsupported(f"{named} is not supported; choose one of: {DEPTH}, {SEGMENTATION}")
-    raw = fill_defaults(external, "dpt", DEFAULTS, FIXED)
+    fixed = FIXED | (DEPTH_FIXED if named == DEPTH else {})
+    raw = fill_defaults(external, "dpt", DEFAULTS, fixed)
     hybrid, norm = bool(raw["is_hybrid"]), bool(raw["use_batch_norm_in_fusion_residual"])
     bias = raw["use_bias_in_fusion_residual"]
     if bias is not None and bias == norm:
@@ -306,11 +307,13 @@ PROCESSOR: dict[str, dict[str, Any]] = {
 }
 
 # Required values of a config.json.
-FIXED: dict[str, Any] = {"hidden_act": "gelu", "add_projection": False, "head_in_index": -1}
+FIXED: dict[str, Any] = {"hidden_act": "gelu", "head_in_index": -1}
+DEPTH_FIXED: dict[str, Any] = {"add_projection": False}
 
 # Defaults of transformers.
 DEFAULTS: dict[str, Any] = {
     **FIXED,
+    **DEPTH_FIXED,
     "image_size": 384,
     "num_channels": 3,
     "patch_size": 16,
