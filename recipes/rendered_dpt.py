@@ -3,7 +3,7 @@
 task       the relative depth of every pixel of one image
 data       rooms rendered from a seed with exact depth, 128 x 96 pixels
 licence    made here
-paper      Ranftl et al., DPT, ICCV 2021, arXiv:2103.13413; Ranftl et al., MiDaS, TPAMI 2022, arXiv:1907.01341 (the loss)
+paper      Ranftl et al., DPT, ICCV 2021, arXiv:2103.13413; the loss: MiDaS, TPAMI 2022, arXiv:1907.01341
 machine    one CPU core
 expected   not known yet
 measured   not yet

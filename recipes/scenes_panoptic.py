@@ -1,7 +1,7 @@
 """Clothes in composed scenes with a small panoptic DETR: every piece by itself, and wall and floor.
 
 task       the class of every pixel, and which piece of clothing it belongs to
-data       scenes of 128 x 128 pixels, composed from a seed: one to three pieces of Fashion-MNIST over a wall and a floor
+data       scenes of 128 x 128 pixels, composed from a seed: one to three pieces of Fashion-MNIST over wall and floor
 licence    Fashion-MNIST: MIT
 paper      Carion et al., DETR, ECCV 2020, arXiv:2005.12872, section 4.4; here boxes, classes and masks are trained at
            once, which the paper found to be as good as one after the other
