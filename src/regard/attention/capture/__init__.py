@@ -98,7 +98,7 @@ class DeformableCall:
     name: str
     module: DeformableAttention
     x: Float[Tensor, "B N C"]
-    cells: Float[Tensor, "B M 0"]  # as many as the memory has
+    memory: Float[Tensor, "B M C"]  # only its shape counts: zeros that take no space
     references: Float[Tensor, "B N L R"]
     where: tuple[Any, ...]  # shapes and which cells are real
 
@@ -110,7 +110,7 @@ class DeformableCall:
     @torch.no_grad()
     def weights(self, rows: Rows) -> Float[Tensor, "B H n M"]:
         """Return rows of the matrix."""
-        return self.module.weights(self.x[:, rows], self.cells, self.references[:, rows], *self.where)
+        return self.module.weights(self.x[:, rows], self.memory, self.references[:, rows], *self.where)
 
 
 def is_recomputing() -> bool:

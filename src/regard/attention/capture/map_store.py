@@ -228,7 +228,7 @@ class DeformableMap(LazyMap):
 
     @property
     def slots(self) -> tuple[int, int]:
-        return self.call.x.shape[1], self.call.cells.shape[1]
+        return self.call.x.shape[1], self.call.memory.shape[1]
 
     @property
     def bytes(self) -> int:

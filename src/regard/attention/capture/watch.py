@@ -191,8 +191,8 @@ def observe_attention(
         def before(module: DeformableAttention, args: tuple[Any, ...]) -> None:
             if is_watching() and not is_recomputing():
                 x, memory, references, *where = (each.detach() if isinstance(each, Tensor) else each for each in args)
-                cells = memory.new_empty(*memory.shape[:2], 0)
-                observer.on_deformable(DeformableCall(name, module, x, cells, references, tuple(where)))
+                memory = memory.new_zeros(()).expand(memory.shape)
+                observer.on_deformable(DeformableCall(name, module, x, memory, references, tuple(where)))
 
         return before
 
