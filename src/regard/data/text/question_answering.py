@@ -209,9 +209,8 @@ def locate_answer(question: StoryQuestion) -> Question:
             begin, end = len(context) + match.start(), len(context) + match.end()
         context += f"{sentence} "
     if begin < 0:
-        raise BadInput(
-            f"the answer {question.answer!r} to {question.question!r} occurs in no supporting sentence: use tasks 1 to 3"
-        )
+        asked = f"the answer {question.answer!r} to {question.question!r}"
+        raise BadInput(f"{asked} occurs in no supporting sentence: use tasks 1 to 3")
     return Question(context.strip(), question.question, (context[begin:end],), begin, end)
 
 
