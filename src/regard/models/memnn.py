@@ -158,7 +158,7 @@ class Search:
         self.model, size = model, memories.shape[1]
         to_choose, self.facts = memories[:, :, 0], memories[:, :, 1:]
         if hasattr(model, "nothing"):
-            to_choose = torch.cat([to_choose, model.nothing.expand(len(asked), 1, -1)], 1)
+            to_choose = torch.cat([to_choose, model.nothing.expand(asked.shape[0], 1, -1)], 1)
         self.candidates = model.embed(to_choose, "output")
         self.place = torch.arange(to_choose.shape[1], device=asked.device)
         self.sentences = self.place < lengths[:, None]
@@ -172,7 +172,7 @@ class Search:
         total = sum(features for features, _ in self.known[1:]) + self.known[0][0]
         scores = torch.einsum("bmd,bd->bm", self.candidates, self.model.embed(total, "output"))
         first = second = scores
-        newest = scores.new_zeros(len(scores))
+        newest = scores.new_zeros(scores.shape[0])
         for features, place in self.known:
             times = F.linear(features, self.model.time)
             newer = (place[:, None] - self.place).sign().to(scores.dtype)
