@@ -13,26 +13,11 @@ command    regard train rendered_unet --out runs/rooms
            regard depth room.jpg --model runs/rooms --draw depth.png
 """
 
-from regard.data.images.rendered_depth import RenderedDepth
+from _rendered import DATA, TASK, TRAIN
+
 from regard.models.unet import Config
-from regard.tasks.image import depth_estimation
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    train = Train(
-        steps=2000,
-        learning_rate=2e-3,
-        schedule="cosine",
-        warmup_steps=100,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=0.01,
-        clip_grad_norm=1.0,
-        eval_interval=200,
-        save_interval=200,
-        log_interval=20,
-        metric="abs_rel",
-    )
-    task = depth_estimation.Config(augment=("flip", "color_jitter"))
-    return Recipe(Config(num_outputs=1, width=16, scales=5), task, RenderedDepth(), train)
+    return Recipe(Config(num_outputs=1, width=16, scales=5), TASK, DATA, TRAIN)

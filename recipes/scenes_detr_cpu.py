@@ -13,11 +13,12 @@ command    regard train scenes_detr_cpu --out runs/scenes
            regard detect scene.png --model runs/scenes --draw boxes.png
 """
 
-from regard.data.images.composed_scenes import Scenes
+from _scenes import DATA, TRAIN
+
 from regard.models.detr import Config
 from regard.models.resnet import Config as ResNet
 from regard.tasks.image import object_detection
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
@@ -35,20 +36,4 @@ def recipe() -> Recipe:
         attention_dropout=0.0,
         activation_dropout=0.0,
     )
-    data = Scenes(image_size=64, batch_size=16, max_objects=3, min_side=0.3, max_side=0.55, eval_examples=200)
-    train = Train(
-        steps=30_000,
-        learning_rate=3e-4,
-        schedule="cosine",
-        warmup_steps=500,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=1e-4,
-        clip_grad_norm=0.1,
-        eval_interval=3000,
-        save_interval=1000,
-        log_interval=50,
-        metric="ap",
-        device="cpu",
-    )
-    return Recipe(model, object_detection.Config(), data, train)
+    return Recipe(model, object_detection.Config(), DATA, TRAIN)

@@ -164,8 +164,7 @@ def _load_other_library(folder: Path, device: str | torch.device) -> Any:
         return TextEmbedder(model.to(device), text, **how)
     if hf.model_type(folder) in hf.DEFAULTS:
         return _load_transformers(folder, device)
-    module = find_image_importer(folder)
-    return _load_image_model(folder, module, device) if module else None
+    return _load_image_model(folder, device) if find_image_importer(folder) else None
 
 
 def _load_transformers(folder: Path, device: str | torch.device) -> Any:
@@ -182,12 +181,14 @@ def _load_transformers(folder: Path, device: str | torch.device) -> Any:
     return resolve(PREDICTORS, found.task, "task")(model, found.tokenizer, **found.arguments)
 
 
-def _load_image_model(folder: Path, module: str, device: str | torch.device) -> Any:
-    """Return the classifier in another library's folder of an image model; the bare model if it has no classes."""
+def _load_image_model(folder: Path, device: str | torch.device) -> Any:
+    """Return the predictor in another library's folder of an image model; the bare model if it has no classes."""
     from regard.tasks import PREDICTORS
+    from regard.weights.checkpoint_formats import load_image_model
 
-    model, shown = import_module(module).load(folder)
-    model = model.to(device)
-    if not model.config.num_classes or model.config.channels not in (1, 3):
+    found = load_image_model(folder)
+    model, shown = found.model.to(device), dict(found.task or {})
+    name = str(shown.pop("name"))
+    if getattr(model.config, "num_classes", None) == 0 or shown["preprocess"]["channels"] not in (1, 3):
         return model
-    return resolve(PREDICTORS, "image_classification", "task")(model, **shown)
+    return resolve(PREDICTORS, name, "task")(model, **shown)

@@ -4,8 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from regard.attention.capture.map_store import watch_lazy
+from regard.attention.capture.watch import watch
 from regard.attention.deformable import DeformableAttention
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, Unsupported
+from regard.models import build
 
 SHAPES = [(5, 7), (3, 4), (2, 2)]
 CELLS = sum(y * x for y, x in SHAPES)
@@ -104,3 +107,23 @@ def test_levels_that_do_not_fit_are_refused():
         layer(x, memory, references, [(5, 7), (3, 4), (2, 3)])
     with pytest.raises(BadInput, match="not divisible"):
         DeformableAttention(10, 3)
+
+
+def test_watched_rows_are_those_of_the_matrix():
+    model = build("deformable_detr", size="tiny").eval()
+    images, sizes = torch.randn(1, 3, 70, 100), torch.tensor([[60, 90]])
+    with torch.no_grad(), watch(model) as seen:
+        model(images, sizes)
+    with torch.no_grad(), watch(model, queries=[3, 1], heads=[2]) as some:
+        model(images, sizes)
+    with torch.no_grad(), watch_lazy(model) as store:
+        model(images, sizes)
+    for name, kind in (("encoder.1.mix", "self"), ("decoder.1.cross", "cross")):
+        whole = seen[name].weights
+        assert seen[name].kind == store[name].kind == kind
+        torch.testing.assert_close(some[name].weights, whole[:, [2]][:, :, [3, 1]])
+        torch.testing.assert_close(store[name].rows_of([3], [2]), whole[:, [2]][:, :, [3]])
+        torch.testing.assert_close(store[name].column(2, 4), whole[:, 2, :, 4])
+    assert store.bytes < 4 * 2**20
+    with pytest.raises(Unsupported, match="forms no matrix"), watch(model, gradients=True):
+        model(images, sizes)

@@ -32,6 +32,7 @@ FIXED = {
     "handwriting": UNROLLED,
     "ctc": UNROLLED,
     "dmn": UNROLLED,
+    "memnn": UNROLLED,
     "attention_asr": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",

@@ -72,6 +72,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
     "dmn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"empty", "causal", "steps", "decoding"}),
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
+    "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (

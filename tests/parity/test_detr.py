@@ -184,7 +184,7 @@ def test_folders_of_transformers_there_and_back(kind, tmp_path):
     loaded, about = hf_detr.load(tmp_path / "theirs")
     assert loaded.config == ours.config
     assert about["labels"] == [f"LABEL_{n}" for n in range(CLASSES)]
-    assert (about["shortest_edge"], about["longest_edge"]) == (800, 1333)
+    assert about["preprocess"]["size"] == (800, 1333)
     hf_detr.save(tmp_path / "ours", loaded)
     back = getattr(transformers, kind).from_pretrained(tmp_path / "ours").eval()
     images, there = (x.float() for x in batch())

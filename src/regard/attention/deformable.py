@@ -15,6 +15,7 @@ arXiv:2010.04159
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import pi
 
 import torch
@@ -33,13 +34,15 @@ class DeformableAttention(nn.Module):
         heads: number of heads, each with its own points.
         levels: of the pyramid.
         points: of each head on each level.
+        cross: whether the queries are others than the cells.
     """
 
-    def __init__(self, width: int, heads: int, levels: int = 4, points: int = 4) -> None:
+    def __init__(self, width: int, heads: int, levels: int = 4, points: int = 4, cross: bool = False) -> None:
         super().__init__()
         if width % heads:
             raise BadInput(f"width {width} is not divisible by {heads} heads; change one of them")
         self.heads, self.levels, self.points = heads, levels, points
+        self.kind = "cross" if cross else "self"
         self.offsets = nn.Linear(width, heads * levels * points * 2)
         self.scores = nn.Linear(width, heads * levels * points)
         self.value = nn.Linear(width, width)
@@ -81,20 +84,26 @@ class DeformableAttention(nn.Module):
         real: Bool[Tensor, "B M"] | None = None,
     ) -> Float[Tensor, "B H N M"]:
         """Return the matrix that is applied to the values; rows sum to one unless points are outside or in padding."""
-        eye = torch.eye(memory.shape[1], dtype=x.dtype, device=x.device).expand(memory.shape[0], -1, -1)
-        eye = eye if real is None else eye * real[..., None]
-        return self._sample(x, eye[:, :, None].expand(-1, -1, self.heads, -1), references, shapes)
+        places, attend = self._points(x, references, shapes)
+        found = x.new_zeros(*x.shape[:2], self.heads, memory.shape[1])
+        begin = 0
+        for level, (rows, columns) in enumerate(shapes):
+            size = torch.tensor([columns, rows], device=x.device)
+            at = (places[:, :, :, level] + 1) / 2 * size - 0.5  # B N H P 2, in cells
+            for corner in product((0, 1), (0, 1)):
+                cell = at.floor() + torch.tensor(corner, device=x.device)
+                inside = ((cell >= 0) & (cell < size)).all(-1)
+                share = (1 - (at - cell).abs()).prod(-1) * inside * attend[:, :, :, level]
+                index = cell.long().clamp(min=0).minimum(size - 1)
+                found.scatter_add_(-1, begin + index[..., 1] * columns + index[..., 0], share)
+            begin += rows * columns
+        found = found if real is None else found * real[:, None, None]
+        return found.transpose(1, 2)
 
     def _sample(
         self, x: Tensor, values: Float[Tensor, "B M H E"], references: Tensor, shapes: Sequence[tuple[int, int]]
     ) -> Float[Tensor, "B H N E"]:
-        each = (self.heads, self.levels, self.points)
-        offsets = self.offsets(x).unflatten(-1, (*each, 2))  # B N H L P 2, (x, y)
-        attend = self.scores(x).unflatten(-1, (self.heads, -1)).softmax(-1).unflatten(-1, each[1:])
-        at, box = references[:, :, None, :, None, :2], references[:, :, None, :, None, 2:]
-        sides = [torch.full((), n, device=x.device, dtype=x.dtype) for rows, columns in shapes for n in (columns, rows)]
-        cells = torch.stack(sides).view(-1, 1, 2)
-        places = 2 * (at + (offsets * box / (2 * self.points) if box.shape[-1] else offsets / cells)) - 1
+        places, attend = self._points(x, references, shapes)
         found: Tensor | float = 0.0
         for level, part in enumerate(values.split([rows * columns for rows, columns in shapes], 1)):
             grid = part.permute(0, 2, 3, 1).flatten(0, 1).unflatten(-1, tuple(shapes[level]))  # (B H) E Y X
@@ -103,6 +112,16 @@ class DeformableAttention(nn.Module):
             found = found + (seen * weight).sum(-1)
         assert isinstance(found, Tensor)
         return found.unflatten(0, (-1, self.heads)).mT
+
+    def _points(self, x: Tensor, references: Tensor, shapes: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Return where each query looks, B N H L P 2, (x, y) from -1 to 1 over a level, and the weights, B N H L P."""
+        each = (self.heads, self.levels, self.points)
+        offsets = self.offsets(x).unflatten(-1, (*each, 2))
+        attend = self.scores(x).unflatten(-1, (self.heads, -1)).softmax(-1).unflatten(-1, each[1:])
+        at, box = references[:, :, None, :, None, :2], references[:, :, None, :, None, 2:]
+        sides = [torch.full((), n, device=x.device, dtype=x.dtype) for rows, columns in shapes for n in (columns, rows)]
+        cells = torch.stack(sides).view(-1, 1, 2)
+        return 2 * (at + (offsets * box / (2 * self.points) if box.shape[-1] else offsets / cells)) - 1, attend
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -76,7 +76,8 @@ def see(
         typer.Option(
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
-            "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label).",
+            "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label). "
+            "Objects in an image: cross (of every object), heads, encoder (from a point), rollout.",
             show_default="cross, or heads without cross-attention; class for an image",
         ),
     ] = None,

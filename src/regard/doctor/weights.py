@@ -97,9 +97,9 @@ def learns(target: CheckTarget) -> str:
     if nonfinite := [name for name, grad in grads.items() if grad is not None and not bool(grad.isfinite().all())]:
         raise Failed(f"the gradient is not finite in {join_names(nonfinite)}", nonfinite[0])
     choosers = tuple(f"{path}." for path, part in model.named_modules() if isinstance(part, ForcedChoices))
-    hard_choices = [
-        name for name in grads if name.startswith(choosers)
-    ]  # sampled choices are trained by the task (REINFORCE)
+    choosers += tuple(f"{path}." for path in getattr(model, "trained_by_task", ()))
+    # sampled choices are trained by the task (REINFORCE), and so are winners (ranking)
+    hard_choices = [name for name in grads if f"{name}.".startswith(choosers)]
     without_gradient = [name for name in _without_gradient(grads) if name not in hard_choices]
     learn_later = []
     zeros = [name for name, weight in named.items() if name not in without_gradient and not bool(weight.any())]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +32,8 @@ from regard.modalities.decode_image import (
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
 
-CROP_MODES, CROP_ROUNDINGS = ("center", "squash", "border", "corner"), ("even", "down")
+CROP_MODES = ("center", "squash", "border", "corner", "edges", "ratio")
+CROP_ROUNDINGS = ("even", "down")
 CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB with alpha
 
 
@@ -106,8 +107,12 @@ class Preprocess:
         crop_mode: what is resized to size / crop, as in timm: "center" the shorter side, "squash" each side on its own,
             so that nothing is cut off at crop 1 but the image is distorted, "border" the longer side, with a border of
             the mean colour around the rest, "corner" the longer side, with that border at the right and the bottom.
+            In two modes the model reads the whole image in a size of its own (`at`): "edges" resizes the shorter side
+            to size[0], or as near to it as the longer side has at most size[1] (DETR); "ratio" resizes both sides by
+            the factor, of rows or of columns, that changes the image less (DPT).
         crop_rounding: where the crop begins if the margin is odd: "even" rounds half to even (torchvision, timm),
             "down" rounds down (transformers).
+        multiple: with "ratio", sides are rounded to multiples of it.
     """
 
     size: tuple[int, int]
@@ -116,8 +121,9 @@ class Preprocess:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     crop: float = 1.0
     resample: str = "bicubic"
-    crop_mode: Literal["center", "squash", "border", "corner"] = "center"
+    crop_mode: Literal["center", "squash", "border", "corner", "edges", "ratio"] = "center"
     crop_rounding: Literal["even", "down"] = "even"
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
@@ -134,12 +140,24 @@ class Preprocess:
         for name, known in (("crop_mode", CROP_MODES), ("crop_rounding", CROP_ROUNDINGS)):
             if getattr(self, name) not in known:
                 raise BadInput(f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
+        if self.multiple < 1 or (self.multiple > 1 and self.crop_mode != "ratio"):
+            raise BadInput(f"multiple must be 1, or more with crop_mode='ratio'; got {self.multiple}.")
+
+    def at(self, image: Any) -> Preprocess:
+        """Return how this image is shown, with a size that does not depend on the image."""
+        if self.crop_mode not in ("edges", "ratio"):
+            return self
+        wide, high = Image.read(image).size
+        size = _fit_edges((high, wide), self.size)
+        if self.crop_mode == "ratio":
+            size = _fit_ratio((high, wide), self.size, self.multiple)
+        return replace(self, size=size, crop=1.0, crop_mode="squash", multiple=1)
 
     def view(self, image: Any) -> PILImage:
         """Return an image as the model sees it: resized, its middle cut out, in the model's colours."""
-        fill = tuple(round(255 * mean) for mean in (self.mean * 3)[:3])
+        how, fill = self.at(image), tuple(round(255 * mean) for mean in (self.mean * 3)[:3])
         middle = resize_center_crop(
-            Image.read(image), self.size, self.crop, self.resample, self.crop_mode, fill, self.crop_rounding
+            Image.read(image), how.size, how.crop, how.resample, how.crop_mode, fill, how.crop_rounding
         )
         return middle.convert("L") if self.channels == 1 else middle
 
@@ -148,21 +166,21 @@ class Preprocess:
 
         With a border it reaches beyond the image.
         """
-        wide, high = Image.read(image).size
+        (wide, high), how = Image.read(image).size, self.at(image)
         (width, height), (left, top) = center_crop_layout(
-            (wide, high), self.size, self.crop, self.crop_mode, self.crop_rounding
+            (wide, high), how.size, how.crop, how.crop_mode, how.crop_rounding
         )
         right, down = wide / width, high / height
-        end_x, end_y = (left + self.size[1]) * right, (top + self.size[0]) * down
-        if self.crop_mode in ("center", "squash"):  # rounding
+        end_x, end_y = (left + how.size[1]) * right, (top + how.size[0]) * down
+        if how.crop_mode in ("center", "squash"):  # rounding
             end_x, end_y = min(end_x, wide), min(end_y, high)
         return left * right, top * down, end_x, end_y
 
     def content(self, image: Any) -> tuple[int, int]:
         """Return the rows and columns of what the model sees that are image, not border."""
-        image_size = Image.read(image).size
-        (width, height), _ = center_crop_layout(image_size, self.size, self.crop, self.crop_mode, self.crop_rounding)
-        return min(height, self.size[0]), min(width, self.size[1])
+        image_size, how = Image.read(image).size, self.at(image)
+        (width, height), _ = center_crop_layout(image_size, how.size, how.crop, how.crop_mode, how.crop_rounding)
+        return min(height, how.size[0]), min(width, how.size[1])
 
     def to_image(self, image: Any, box: Sequence[float]) -> tuple[float, float, float, float]:
         """Return a box of the model's view (left, top, right, bottom, from 0 to 1) in pixels of the image."""
@@ -182,9 +200,28 @@ class Preprocess:
         return normalize(pixels[None].to(device), self.mean, self.std).to(dtype)
 
     def batch(self, images: Sequence[Any], like: Tensor | None = None) -> Float[Tensor, "B C Y X"]:
-        """Return several images as one batch."""
+        """Return several images, which the model reads in one size, as one batch."""
         empty = torch.zeros(0, self.channels, *self.size).to(*(() if like is None else (like.device, like.dtype)))
         return torch.cat([self(image, like) for image in images]) if images else empty
+
+
+def _fit_edges(image: tuple[int, int], edges: tuple[int, int]) -> tuple[int, int]:
+    """Return the rows and columns of an image whose shorter side becomes edges[0], the longer at most edges[1]."""
+    (short, long), (shortest, longest) = sorted(image), edges
+    exact = longest * short / long if long / short * shortest > longest else shortest
+    side = max(1, round(exact))
+    if short == side:
+        return image
+    other = max(1, int(exact * long / short))
+    return (side, other) if image[0] == short else (other, side)
+
+
+def _fit_ratio(image: tuple[int, int], size: tuple[int, int], multiple: int) -> tuple[int, int]:
+    """Return the rows and columns of an image resized by the factor, of rows or of columns, that is nearer to 1."""
+    down, right = size[0] / image[0], size[1] / image[1]
+    factor = right if abs(1 - right) < abs(1 - down) else down
+    rows, columns = (max(1, round(factor * side / multiple)) * multiple for side in image)
+    return rows, columns
 
 
 def normalize(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:

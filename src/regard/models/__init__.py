@@ -22,6 +22,7 @@ MODELS: Registry = {
     "sac": ("regard.models.sac", "SAC"),
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
+    "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
     "dmn": ("regard.models.dmn", "DMN"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),

@@ -4,6 +4,7 @@
     config                weights, cost, catalogue                     the frozen Config that rebuilds the model
     forward_methods       training (compile, FSDP)                     methods besides `forward` that compute
     no_weight_decay       training (optimizers)                        parameters and submodules without weight decay
+    trained_by_task       doctor                                       those that no gradient of `forward` reaches
     num_prefix_tokens     interpret, cost                              tokens before the grid's (class token, registers)
     can_pack              tasks (embedding)                            texts may be concatenated instead of padded
     encodes_source_once   tasks (reinforce)                            several targets of a source share its encoding
@@ -36,6 +37,7 @@ class ModelContract(nn.Module):
     config: Any
     forward_methods: ClassVar[tuple[str, ...]] = ()
     no_weight_decay: ClassVar[tuple[str, ...]] = ()
+    trained_by_task: ClassVar[tuple[str, ...]] = ()
     num_prefix_tokens: int = 0
     encodes_source_once: ClassVar[bool] = False
 

@@ -36,7 +36,16 @@ from regard.core.positions import PositionInfo
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.models.detr import MLP, DETROutput, backbone, build_backbone, grid_sizes, pair_tensor, real_cells
+from regard.models.detr import (
+    MLP,
+    DETROutput,
+    backbone,
+    build_backbone,
+    grid_sizes,
+    pair_tensor,
+    real_cells,
+    stage_strides,
+)
 from regard.models.resnet import Config as ResNetConfig
 from regard.positions.added.grid_sinusoidal import SinusoidalGridPositions
 
@@ -206,6 +215,8 @@ class PyramidStem(nn.Module):
         self.backbone = build_backbone(config.backbone, config.frozen_stages)
         channels = [self.backbone.width // 2**n for n in reversed(range(config.backbone_levels))]
         self.project = nn.ModuleList(_project(c, config.width, 1) for c in channels)
+        self.strides = stage_strides(config.backbone)[-self.taken :]  # of the levels
+        self.strides += [2**n * self.strides[-1] for n in range(1, config.pyramid_levels - self.taken + 1)]
         extra = [channels[-1], *[config.width] * (config.pyramid_levels - self.taken)][:-1]  # channels in
         self.project.extend(_project(c, config.width, 3) for c in extra)
 
@@ -239,7 +250,7 @@ class DeformableDecoderBlock(ResidualBlock):
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(False, config.dropout)
         self.mix = build_mixer("softmax", width=config.width, heads=config.heads, layer=layer, dropout=config.dropout)
-        self.cross = DeformableAttention(config.width, config.heads, config.pyramid_levels, config.points)
+        self.cross = DeformableAttention(config.width, config.heads, config.pyramid_levels, config.points, cross=True)
         self.feed = ReluFeedForward(config.width, config.ffn, config.dropout)
         self.mix_norm, self.cross_norm, self.feed_norm = (nn.LayerNorm(config.width) for _ in range(3))
 

@@ -37,6 +37,7 @@ from torch import nn
 
 from regard.attention.mask import DenseMask, KeyMask
 from regard.attention.mixers import build_mixer
+from regard.attention.observed_weights import ObservedWeights
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
@@ -85,6 +86,10 @@ class Config:
     masks: bool = False  # with the panoptic head
     query_groups: int = 1  # groups of queries in training, each matched on its own; one of them is used afterwards
     denoising: bool = False  # can take noised objects as further queries in training
+
+    def quick(self) -> Config:
+        """Return the settings of a quick run: the groups of norms in the panoptic head need 8 heads."""
+        return replace(self, heads=8) if self.masks else self
 
 
 _SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "attention_dropout": 0.0}
@@ -238,8 +243,8 @@ class BackboneStem(nn.Module):
     def __init__(self, config: ResNetConfig, width: int, frozen_stages: int) -> None:
         super().__init__()
         self.backbone = build_backbone(config, frozen_stages)
-        halved = len(config.layers) - 1 - config.dilated
-        self.stride = (4 if config.stem == "large" else 1) * 2**halved
+        self.stride = stage_strides(config)[-1]
+        self.strides = [self.stride]
         self.channels = [self.backbone.width // 2**n for n in reversed(range(len(config.layers)))]
         self.project = nn.Conv2d(self.backbone.width, width, 1)
 
@@ -278,6 +283,7 @@ class PanopticHead(nn.Module):
             raise BadInput(f"masks need width % 16 == 0 and (width + heads) % 8 == 0, got {width} and {heads}")
         self.heads = heads
         self.q, self.k = nn.Linear(width, width), nn.Linear(width, width)
+        self.seen = ObservedWeights("cross")
         sizes = [width + heads, width + heads, width // 2, width // 4, width // 8, width // 16]
         self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(sizes))
         self.norms = nn.ModuleList(nn.GroupNorm(min(8, size), size) for size in sizes[1:])
@@ -314,7 +320,8 @@ class PanopticHead(nn.Module):
         scores = torch.einsum("bqhd,bnhd->bqhn", q * q.shape[-1] ** -0.5, k)
         if mask is not None:
             scores = scores.masked_fill(~mask.real[:, None, None], -torch.inf)
-        return scores.flatten(2).softmax(-1).view_as(scores)
+        maps = scores.flatten(2).softmax(-1).view_as(scores)
+        return self.seen(maps.transpose(1, 2)).transpose(1, 2)
 
     def _first_conv(self, features: Float[Tensor, "B C y x"], maps: Float[Tensor, "R H y x"]) -> Tensor:
         """The convolution of features and maps, which is a sum of two; the first is the same for all queries."""
@@ -323,6 +330,12 @@ class PanopticHead(nn.Module):
         shared = F.conv2d(features, of_features, first.bias, padding=1)[:, None]  # type: ignore[arg-type]
         own = F.conv2d(maps, of_maps, padding=1).unflatten(0, (features.shape[0], -1))
         return (own + shared).flatten(0, 1)
+
+
+def stage_strides(config: ResNetConfig) -> list[int]:
+    """Return the pixels per cell of the grids of a ResNet."""
+    stages, first = len(config.layers), 4 if config.stem == "large" else 1
+    return [first * 2 ** min(n, stages - 1 - config.dilated) for n in range(stages)]
 
 
 def build_backbone(config: ResNetConfig, frozen_stages: int) -> ResNet:

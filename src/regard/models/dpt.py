@@ -16,7 +16,7 @@ Ranftl, Bochkovskiy, Koltun: Vision Transformers for Dense Prediction. ICCV 2021
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -60,6 +60,11 @@ class Config:
     positions: str = "learned(interpolation='bilinear', antialias=False)"  # a spec of GRID_POSITIONS
     stem: Any = "patches"  # or "hybrid(layers=(3, 4, 9))", a ResNet, with patch_size=1
     eps: float = field(1e-6, above=0)
+
+    def quick(self) -> Config:
+        """Return the settings of a quick run: one block for every map."""
+        maps = len(self.out_layers)
+        return replace(self, layers=maps, out_layers=tuple(range(1, maps + 1)))
 
 
 _BASE: dict[str, Any] = {"width": 768, "heads": 12, "layers": 12}

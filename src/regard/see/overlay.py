@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
+OutlinedBox = tuple[tuple[float, float, float, float], str]  # left, top, right, bottom as fractions; a colour
+NO_BOXES: Mapping[str, Sequence[OutlinedBox]] = {}
 TIMES_UNIFORM = "× uniform attention"
 SHARE_OF_MAX = "fraction of the maximum"
 _LARGE, _GAP = 3.6, 0.2  # inches: the longer side of a large picture, and between pictures
@@ -89,14 +91,18 @@ def overlay(
 
 def overlay_grid(
     photo: Any,
-    maps: Mapping[str, np.ndarray] | Sequence[tuple[str, Mapping[str, np.ndarray]]],
+    maps: Mapping[str, np.ndarray | None] | Sequence[tuple[str, Mapping[str, np.ndarray | None]]],
     title: str = "",
     caption: str = "",
     unit: str = TIMES_UNIFORM,
-    place: tuple[float, float] | None = None,
+    place: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None,
     path: str | os.PathLike[str] | None = None,
+    boxes: Mapping[str, Sequence[OutlinedBox]] = NO_BOXES,
 ) -> Figure:
-    """Draw small maps over one photo, on one colour scale: {name: Y X}, or a list of rows (name, {name: Y X})."""
+    """Draw small maps over one photo, on one colour scale: {name: Y X}, or a list of rows (name, {name: Y X}).
+
+    In place of a map, None stands for the photo itself. `place` may be one for each name, and so are the `boxes`.
+    """
     from matplotlib.colors import PowerNorm
 
     from regard.see.grid import grid_columns
@@ -117,26 +123,31 @@ def overlay_grid(
     top = MARGIN + 0.36 + (0.04 + _LINE * len(lines) if lines else 0.0)
     whole = len(rows) * (height + line + gap) - gap
     layout = Layout(max(full + 0.85, 3.2), top + whole + MARGIN)
-    norm = PowerNorm(0.5, *_span([weights for _, row in rows for weights in row.values()]))
+    norm = PowerNorm(0.5, *_span([weights for _, row in rows for weights in row.values() if weights is not None]))
     for y, (name, row) in enumerate(rows):
         down = top + y * (height + line + gap)
         layout.text(left - 0.1, down + line + height / 2 - 0.06, name, 8, align="right") if name else None
         for x, (head, weights) in enumerate(row.items()):
             at = left + x * (width + gap)
             layout.text(at, down + 0.03, head, 8 if most <= 12 else 5)
-            _draw_overlay(layout.axes(at, down + line, width, height), photo, weights, norm, place)
+            axes = layout.axes(at, down + line, width, height)
+            _draw_overlay(axes, photo, weights, norm, place.get(head) if isinstance(place, Mapping) else place)
+            _outline(axes, boxes.get(head, ()), photo.shape)
     layout.colorbar(full + 0.12, top + line, min(whole - line, 6.0), norm, unit)
     _draw_title(layout, title, lines, inner)
     return _finish(layout.figure, path)
 
 
-def _rows(maps: Any, across_of: Any) -> list[tuple[str, dict[str, np.ndarray]]]:
+def _rows(maps: Any, across_of: Any) -> list[tuple[str, dict[str, np.ndarray | None]]]:
     """Validate the maps and arrange them in rows."""
     if isinstance(maps, Mapping):
         every, across = list(maps.items()), across_of(max(len(maps), 1))
         maps = [("", dict(every[i : i + across])) for i in range(0, len(every), across)]
-    rows = [(visible(name) if name else "", {k: _map(w) for k, w in row.items()}) for name, row in maps]
-    if not rows or not all(row for _, row in rows):
+    rows = [
+        (visible(name) if name else "", {k: None if w is None else _map(w) for k, w in row.items()})
+        for name, row in maps
+    ]
+    if not rows or not all(row for _, row in rows) or all(w is None for _, row in rows for w in row.values()):
         raise BadInput("Nothing to draw: `maps` is empty.")
     return rows
 
@@ -190,6 +201,16 @@ def _draw_overlay(axes: Axes, photo: np.ndarray, weights: np.ndarray | None, nor
         y, x = place[0] * high - 0.5, place[1] * wide - 0.5
         axes.plot([x], [y], "o", markersize=7, markerfacecolor="none", markeredgecolor="white", markeredgewidth=2.4)
         axes.plot([x], [y], "o", markersize=7, markerfacecolor="none", markeredgecolor=_RING, markeredgewidth=1.2)
+
+
+def _outline(axes: Axes, boxes: Sequence[OutlinedBox], shape: Sequence[int]) -> None:
+    """Draw boxes over a photo of this shape."""
+    from matplotlib.patches import Rectangle
+
+    high, wide = shape[:2]
+    for (left, top, right, bottom), color in boxes:
+        corner, size = (left * wide - 0.5, top * high - 0.5), ((right - left) * wide, (bottom - top) * high)
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=color, linewidth=1.4))
 
 
 def _sides(photo: np.ndarray, long: float) -> tuple[float, float]:

@@ -36,10 +36,9 @@ CHECKPOINT_READERS = {
     "bert": "regard.weights.hf.bert",
     "gpt2": "regard.weights.hf.gpt2",
     "t5": "regard.weights.hf.t5",
-    "dpt": "regard.weights.hf.dpt",
 }
 # parameters that belong to a task rather than to the encoder
-HEAD_PREFIXES = ("head.", "distilled_head.", "pre_logits.", "pool.")
+HEAD_PREFIXES = ("head.", "distilled_head.", "pre_logits.", "pool.", "class_head.", "mask_head.")
 
 
 def resolve_source(name: str) -> Path:

@@ -222,8 +222,9 @@ def quick_recipe(recipe: Recipe) -> Recipe:
         log_interval=4,
         average_checkpoints=min(recipe.train.average_checkpoints, 2),
     )
-    task, data = (part.quick() if hasattr(part, "quick") else part for part in (recipe.task, recipe.data))
-    return replace(recipe, model=replace(recipe.model, **sizes), task=task, data=data, train=train)
+    parts = replace(recipe.model, **sizes), recipe.task, recipe.data
+    model, task, data = (part.quick() if hasattr(part, "quick") else part for part in parts)
+    return replace(recipe, model=model, task=task, data=data, train=train)
 
 
 def _shrink(size: Any, limit: int) -> Any:

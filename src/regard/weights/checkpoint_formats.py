@@ -112,6 +112,8 @@ HF_IMAGE_IMPORTERS = {
     "deit": "regard.weights.hf.deit",
     "swin": "regard.weights.hf.swin",
     "swinv2": "regard.weights.hf.swinv2",
+    "detr": "regard.weights.hf.detr",
+    "dpt": "regard.weights.hf.dpt",
 }
 TIMM_IMAGE_IMPORTERS = {
     "vit": "regard.weights.timm.vit",
@@ -151,7 +153,7 @@ def load_image_model(folder: Path) -> SavedModel:
     if module is None:
         return load_model(folder)
     model, preprocessing = import_module(module).load(folder)
-    task = {"name": "image_classification", **preprocessing}
+    task = {"name": "image_classification", **preprocessing}  # another name is among the preprocessing
     return SavedModel(model, None, task, None, {"task": task})
 
 
@@ -293,7 +295,7 @@ def _preprocessor_config(how: Preprocess) -> dict[str, Any]:
     does not read `crop_rounding`: where the margin is odd, its crop begins a pixel earlier.
     """
     y, x = how.size
-    if how.crop_mode in ("border", "corner") or (how.crop_mode == "center" and y != x):
+    if how.crop_mode not in ("center", "squash") or (how.crop_mode == "center" and y != x):
         raise Unsupported(
             f"transformers cannot preprocess images with crop_mode='{how.crop_mode}' to {y} x {x} pixels; "
             "it resizes to any size with crop_mode='squash', and to squares with 'center'"
@@ -384,8 +386,10 @@ def timm_config(architecture: str, config: Any, width: int, arguments: Mapping[s
 
 def _pretrained_cfg(how: Preprocess) -> dict[str, Any]:
     """Return the preprocessing as in timm's `pretrained_cfg`."""
-    if how.crop_mode == "corner":
-        raise Unsupported("timm cannot preprocess images with crop_mode='corner'; it has center, squash and border")
+    if how.crop_mode not in ("center", "squash", "border"):
+        raise Unsupported(
+            f"timm cannot preprocess images with crop_mode='{how.crop_mode}'; it has center, squash and border"
+        )
     has_margin = how.crop < 1 or how.crop_mode != "squash"
     if how.crop_rounding != "even" and has_margin:
         raise Unsupported(
@@ -424,14 +428,54 @@ def timm_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dic
 
 def hf_preprocessing(folder: Path, raw: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """Return labels and preprocessing of a model of transformers, from preprocessor_config.json if present."""
-    file = folder / "preprocessor_config.json"
-    how = read_json(file) if file.is_file() else {"size": list(pair(config.image_size))}
-    names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
+    how = read_processor(folder, IMAGE_PROCESSORS, {"size": list(pair(config.image_size))})
     if config.num_classes:
         check_single_label(raw)
     return {
-        "labels": [str(name) for name in labels_in_order(names)],
-        "preprocess": {"channels": config.channels, **_image_processor(how, pair(config.image_size), config.channels)},
+        "labels": label_names(raw, config.num_classes),
+        "preprocess": {"channels": config.channels, **_image_processor(how, config.channels)},
+    }
+
+
+def label_names(raw: Mapping[str, Any], num_classes: int) -> list[str]:
+    """Return the labels in a config.json of transformers; those that it would generate where there are none."""
+    names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(num_classes)}
+    return [str(name) for name in labels_in_order(names)]
+
+
+def read_processor(
+    folder: Path, known: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """Return a preprocessor_config.json with the defaults of its image processor, whose name is in "kind".
+
+    `known` has the defaults of the processors that can be read, the usual one first.
+    """
+    file = folder / "preprocessor_config.json"
+    given = read_json(file) if file.is_file() else {}
+    named = str(given.get("image_processor_type") or given.get("feature_extractor_type") or next(iter(known)))
+    kind = re.sub("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$", "", named)
+    if kind not in known:
+        names = ", ".join(f"{each}ImageProcessor" for each in known)
+        raise Unsupported(f"preprocessing by '{named}' is not supported; expected one of: {names}")
+    told = {name: value for name, value in given.items() if value is not None}
+    usual = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+    how = {**usual, **defaults, **known[kind], **told, "kind": kind}
+    if not how["do_resize"]:
+        raise Unsupported("do_resize=False in preprocessor_config.json is not supported; images are resized")
+    return how
+
+
+def processor_colours(how: Mapping[str, Any], channels: int) -> dict[str, Any]:
+    """Return the resampling, mean and standard deviation of an image processor as fields of a Preprocess."""
+    # of values from 0 to 1, as those of a Preprocess
+    unit = 255 * (how["rescale_factor"] if how["do_rescale"] else 1.0)
+    mean, std = (how["image_mean"], how["image_std"]) if how["do_normalize"] else ([0.0], [1.0])
+    if how["resample"] not in RESAMPLE:
+        raise Unsupported(f"resample={how['resample']} in preprocessor_config.json must be one of {list(RESAMPLE)}")
+    return {
+        "mean": [value / unit for value in _per_channel(mean, channels)],
+        "std": [value / unit for value in _per_channel(std, channels)],
+        "resample": RESAMPLE[how["resample"]],
     }
 
 
@@ -451,26 +495,13 @@ IMAGE_PROCESSORS: dict[str, dict[str, Any]] = {
 }
 
 
-def _image_processor(given: Mapping[str, Any], image: Pair, channels: int) -> dict[str, Any]:
-    """Return what a preprocessor_config.json says as the fields of a Preprocess; `image` is the model's size."""
-    named = str(given.get("image_processor_type") or given.get("feature_extractor_type") or "ViT")
-    kind = re.sub("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$", "", named)
-    if kind not in IMAGE_PROCESSORS:
-        known = ", ".join(f"{each}ImageProcessor" for each in IMAGE_PROCESSORS)
-        raise Unsupported(f"preprocessing by '{named}' is not supported; expected one of: {known}")
-    told = {name: value for name, value in given.items() if value is not None}
-    how: dict[str, Any] = {
-        "size": list(image),
-        "do_resize": True,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-    }
-    how |= IMAGE_PROCESSORS[kind] | told
-    if not how["do_resize"] or how.get("do_pad"):
-        wrong = "do_pad=True" if how["do_resize"] else "do_resize=False"
-        raise Unsupported(f"{wrong} in preprocessor_config.json is not supported; models are shown images of one size")
-    size, keeps_ratio = _resized(how["size"], kind == "Bit")
+def _image_processor(how: Mapping[str, Any], channels: int) -> dict[str, Any]:
+    """Return what a preprocessor_config.json says as the fields of a Preprocess."""
+    if how.get("do_pad"):
+        raise Unsupported(
+            "do_pad=True in preprocessor_config.json is not supported; models are shown images of one size"
+        )
+    size, keeps_ratio = _resized(how["size"], how["kind"] == "Bit")
     cut = pair(_resized(how["crop_size"], False)[0]) if how["do_center_crop"] else size
     if (keeps_ratio and (cut[0] != cut[1] or not how["do_center_crop"])) or cut[0] > size[0] or cut[1] > size[1]:
         raise Unsupported(
@@ -480,17 +511,10 @@ def _image_processor(given: Mapping[str, Any], image: Pair, channels: int) -> di
     crop = _crop_fraction(size[0], cut[0], how.get("crop_pct"))
     if math.floor(cut[1] / crop) != size[1]:
         raise Unsupported(f"a crop of {cut[0]} x {cut[1]} out of {size[0]} x {size[1]} pixels is not supported")
-    # of values from 0 to 1, as those of a Preprocess
-    unit = 255 * (how["rescale_factor"] if how["do_rescale"] else 1.0)
-    mean, std = (how["image_mean"], how["image_std"]) if how["do_normalize"] else ([0.0], [1.0])
-    if how["resample"] not in RESAMPLE:
-        raise Unsupported(f"resample={how['resample']} in preprocessor_config.json must be one of {list(RESAMPLE)}")
     return {
         "size": cut,
-        "mean": [value / unit for value in _per_channel(mean, channels)],
-        "std": [value / unit for value in _per_channel(std, channels)],
         "crop": crop,
-        "resample": RESAMPLE[how["resample"]],
+        **processor_colours(how, channels),
         "crop_mode": "center" if keeps_ratio else "squash",
         "crop_rounding": how.get("crop_rounding", "down"),
     }

@@ -45,7 +45,7 @@ log = logging.getLogger("regard")
 # folders of transformers that can be read: model_type -> module
 HF_IMPORTERS = {
     **{kind: f"hf.{kind}" for kind in ("bert", "gpt2", "marian", "t5")},
-    **{kind: f"hf.{kind}" for kind in ("deit", "swin", "swinv2", "vit")},
+    **{kind: f"hf.{kind}" for kind in ("deit", "detr", "dpt", "swin", "swinv2", "vit")},
 }
 FORMAT = 3
 CONVERTED = (1, 2)  # formats with old names of fields and tensors; a script converts them

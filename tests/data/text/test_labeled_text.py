@@ -11,7 +11,8 @@ from regard.data import data_dir
 from regard.data.batching import StreamPosition
 from regard.data.shards.token_shards import IGNORE_INDEX
 from regard.data.text.labeled_text import LabeledText, encode_pair
-from regard.data.text.question_answering import QuestionAnswering, encode_windows, parse_babi
+from regard.data.text.question_answering import QuestionAnswering, encode_windows, locate_answer
+from regard.data.text.stories import parse_stories
 from regard.data.text.tagged_sentences import TaggedSentences, encode_sentences
 from regard.tokens.tokenizer import Tokenizer
 
@@ -249,7 +250,7 @@ STORY = """1 Mary moved to the bathroom.
 
 
 def test_story_ends_at_its_question_and_contains_the_answer():
-    one, two, three = parse_babi(STORY)
+    one, two, three = (locate_answer(q) for story in parse_stories(STORY) for q in story)
     assert one.context == "Mary moved to the bathroom. John went to the hallway."
     assert two.context.endswith("hallway. Mary went to the hallway.")
     assert two.begin > two.context.index("hallway") + 8  # the second one: the first does not support it
@@ -293,7 +294,7 @@ def test_answer_missing_from_the_text_is_refused(tmp_path):
     with pytest.raises(BadInput, match="2 columns"):
         QuestionAnswering(str(tmp_path / "own.tsv")).splits()
     with pytest.raises(BadInput, match="occurs in no supporting sentence"):
-        parse_babi("1 Mary is here.\n2 Is Mary here? \tyes\t1\n")
+        locate_answer(parse_stories("1 Mary is here.\n2 Is Mary here? \tyes\t1\n")[0][0])
 
 
 @pytest.mark.skipif(not here("babi"), reason="data are missing: set REGARD_DATA")

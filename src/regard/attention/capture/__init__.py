@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.attention.deformable import DeformableAttention
 from regard.attention.protocol import Mechanism
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry
 
 
@@ -45,6 +46,9 @@ class AttentionObserver:
 
         `to_bhnm` makes a map B H N M of it, or of its gradient.
         """
+
+    def on_deformable(self, call: DeformableCall) -> None:
+        """Called before deformable attention."""
 
     def on_gate(self, name: str, weights: Float[Tensor, "B C"]) -> None:
         """Called with weights of channels (squeeze-and-excitation)."""
@@ -85,6 +89,28 @@ class AttentionCall:
         """Return the arguments of `weights` besides q and k: mask, bias and layer_state, if they were passed."""
         named = dict(zip(("mask", "bias"), self.args[3:], strict=False))
         return named | {a: b for a, b in self.kwargs.items() if a != "v"}
+
+
+@dataclass(frozen=True, eq=False)
+class DeformableCall:
+    """One call of deformable attention: its name and what its matrix, which is never formed, depends on."""
+
+    name: str
+    module: DeformableAttention
+    x: Float[Tensor, "B N C"]
+    memory: Float[Tensor, "B M C"]  # only its shape counts: zeros that take no space
+    references: Float[Tensor, "B N L R"]
+    where: tuple[Any, ...]  # shapes and which cells are real
+
+    @property
+    def bytes(self) -> int:
+        """Size of what is stored."""
+        return self.x.nbytes + self.references.nbytes
+
+    @torch.no_grad()
+    def weights(self, rows: Rows) -> Float[Tensor, "B H n M"]:
+        """Return rows of the matrix."""
+        return self.module.weights(self.x[:, rows], self.memory, self.references[:, rows], *self.where)
 
 
 def is_recomputing() -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.capture import AttentionCall, AttentionObserver
+from regard.attention.capture import AttentionCall, AttentionObserver, DeformableCall
 from regard.attention.capture.watch import nothing_captured_hint, observe_attention, weights_in_chunks
 from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, Unsupported
@@ -220,6 +220,25 @@ class StoredMap(LazyMap):
         return whole if heads is None else whole[:, list(heads)]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeformableMap(LazyMap):
+    """The map of deformable attention, which forms no matrix; a row costs O(H L P)."""
+
+    call: DeformableCall
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        return self.call.x.shape[1], self.call.memory.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        return self.call.bytes
+
+    def weights(self, heads: Sequence[int] | None = None, queries: Rows | None = None) -> Float[Tensor, "B H n M"]:
+        whole = self.call.weights(slice(None) if queries is None else queries)
+        return whole if heads is None else whole[:, list(heads)]
+
+
 class HeadSlicedBias:
     """The bias of some heads."""
 
@@ -348,6 +367,10 @@ class _MapRecorder(AttentionObserver):
     def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
         w = to_bhnm(weights.detach()).clone()
         self._store(StoredMap(name=name, kind=kind, heads=w.shape[1], recorded=(w,)))
+
+    def on_deformable(self, call: DeformableCall) -> None:
+        module = call.module
+        self._store(DeformableMap(name=call.name, kind=module.kind, heads=module.heads, normalised=False, call=call))
 
     def on_token_move(self, name: str, module: Any, x: Tensor) -> None:
         exact = bool(getattr(module, "exact_geometry", True))

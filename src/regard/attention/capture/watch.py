@@ -29,13 +29,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.attention.capture import AttentionCall, AttentionObserver, is_recomputing
+from regard.attention.capture import AttentionCall, AttentionObserver, DeformableCall, is_recomputing
 from regard.attention.capture.torch_modules import TorchFunctionObserver, is_external
+from regard.attention.deformable import DeformableAttention
 from regard.attention.observed_weights import ObservedWeights
 from regard.attention.protocol import Mechanism
 from regard.core import html
 from regard.core.cancellation import check_cancelled
-from regard.core.errors import RegardError
+from regard.core.errors import RegardError, Unsupported
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.trace import Geometry, Trace, regrouping_trace
 
@@ -186,6 +187,15 @@ def observe_attention(
 
         return after
 
+    def deformable_hook(name: str) -> Any:
+        def before(module: DeformableAttention, args: tuple[Any, ...]) -> None:
+            if is_watching() and not is_recomputing():
+                x, memory, references, *where = (each.detach() if isinstance(each, Tensor) else each for each in args)
+                memory = memory.new_zeros(()).expand(memory.shape)
+                observer.on_deformable(DeformableCall(name, module, x, memory, references, tuple(where)))
+
+        return before
+
     def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
         if is_watching():
             observer.in_pass = True
@@ -223,6 +233,10 @@ def observe_attention(
                     before, after = mechanism_hooks(name, modules.get(name))
                     handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
                     handles.append(module.register_forward_hook(after, with_kwargs=True))
+                    watched += 1
+            elif isinstance(module, DeformableAttention):
+                if fnmatch(path, only):
+                    handles.append(module.register_forward_pre_hook(deformable_hook(path)))
                     watched += 1
             elif isinstance(module, ObservedWeights) and (sees_gates or module.kind != "gate"):
                 name = path.rpartition(".")[0] or path  # it is known by the module that holds it
@@ -316,6 +330,20 @@ class _TraceRecorder(AttentionObserver):
         self._add(trace)
         if self.gradients:
             self._record_gradient(weights, name, lambda grad: to_bhnm(grad)[:, :, self.rows])
+
+    def on_deformable(self, call: DeformableCall) -> None:
+        if self.gradients:
+            raise Unsupported(f"gradients are not recorded for '{call.name}': deformable attention forms no matrix")
+        rows = _row_indices(self.rows, call.x.shape[1])
+        w = torch.cat([call.weights(rows[i : i + QUERY_CHUNK]) for i in range(0, len(rows), QUERY_CHUNK)], 2)
+        trace = Trace(
+            call.name,
+            w if self.heads is None else w[:, self.heads],
+            kind=call.module.kind,
+            heads=None if self.heads is None else tuple(self.heads),
+            queries=None if self.rows == slice(None) else tuple(rows),
+        )
+        self._add(trace)
 
     def on_alignment(self, name: str, module: Any, weights: Tensor, state: Any) -> None:
         centres = module.centres(state).detach()[:, None] if hasattr(module, "centres") else None

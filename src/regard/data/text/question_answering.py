@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from regard.data.base import Dataset, TensorBatch, TokenizedSplit
 from regard.data.ragged import RaggedTensor
 from regard.data.text.labeled_text import fill_missing_splits
 from regard.data.text.parallel_corpus import read_lines
+from regard.data.text.stories import StoryQuestion, read_babi
 from regard.data.text.tagged_sentences import encode_words
 from regard.data.text.text_file import SPLIT_ALIASES
 
@@ -193,48 +193,25 @@ def _read_splits(corpus: str, tasks: tuple[int, ...], size: str) -> dict[str, li
 
 
 def _babi(tasks: tuple[int, ...], size: str) -> dict[str, list[Question]]:
-    archive = data_dir.find_dataset("babi") / {"1k": "babi_en_1k.tar.gz", "10k": "babi_en_10k.tar.xz"}.get(size, "")
-    if not archive.is_file():
-        raise BadInput(f"babi has no size '{size}'; choose 1k or 10k")
     found: dict[str, list[Question]] = {"train": [], "test": []}
-    with tarfile.open(archive) as files:
-        for name in sorted(files.getnames()):
-            match = re.search(r"/qa(\d+)_.*_(train|test)", name)
-            if match and int(match[1]) in tasks:
-                content = files.extractfile(name)
-                assert content is not None
-                found[match[2]] += parse_babi(content.read().decode("utf-8"))
-    if not found["train"]:
-        raise BadInput(f"babi has tasks 1 to 20; got data.tasks={tasks}")
+    for splits in read_babi(tasks, size).values():
+        for split, stories in splits.items():
+            found[split] += [locate_answer(question) for story in stories for question in story]
     return found
 
 
-def parse_babi(content: str) -> list[Question]:
-    """Return the questions of a bAbI file, each with the sentences of its story before it."""
-    found: list[Question] = []
-    story: dict[int, str] = {}
-    for line in content.splitlines():
-        number, _, rest = line.partition(" ")
-        if number == "1":
-            story = {}
-        question, *cells = rest.split("\t")
-        if not cells:
-            story[int(number)] = rest.strip()
-            continue
-        answer = cells[0]
-        begin, context = -1, ""
-        support = {int(n) for n in cells[1].split()} if len(cells) > 1 else set()
-        for n, sentence in story.items():
-            match = re.search(rf"\b{re.escape(answer)}\b", sentence)
-            if match and n in support:
-                begin = len(context) + match.start()
-            context += f"{sentence} "
-        if begin < 0:
-            raise BadInput(
-                f"the answer {answer!r} to {question.strip()!r} occurs in no supporting sentence: use tasks 1 to 3"
-            )
-        found.append(Question(context.strip(), question.strip(), (answer,), begin, begin + len(answer)))
-    return found
+def locate_answer(question: StoryQuestion) -> Question:
+    """Return a question about a story as one about a text: the newest supporting sentence has the answer."""
+    begin, end, context = -1, -1, ""
+    for number, sentence in enumerate(question.story):
+        match = re.search(rf"\b{re.escape(question.answer)}\b", sentence, re.IGNORECASE)
+        if match and number in question.support:
+            begin, end = len(context) + match.start(), len(context) + match.end()
+        context += f"{sentence} "
+    if begin < 0:
+        asked = f"the answer {question.answer!r} to {question.question!r}"
+        raise BadInput(f"{asked} occurs in no supporting sentence: use tasks 1 to 3")
+    return Question(context.strip(), question.question, (context[begin:end],), begin, end)
 
 
 def _read_user_data(path: str) -> dict[str, list[Question]]:

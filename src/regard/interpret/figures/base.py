@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from regard.core.errors import BadInput
 from regard.core.trace import Trace
 
 
@@ -57,3 +58,10 @@ class InspectionFigure:
     def page_traces(self) -> list[Trace] | None:
         """The maps of a page that shows nothing else; None: the page shows the whole inspection."""
         return None
+
+
+def last_or(what: str, asked: int | None, many: int) -> int:
+    """Return the number of the layer or head that was asked for, by default the last of them."""
+    if asked is not None and asked >= many:
+        raise BadInput(f"There is no {what} {asked}; there are 0 to {many - 1}.")
+    return many - 1 if asked is None else asked

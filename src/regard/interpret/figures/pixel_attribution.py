@@ -33,7 +33,7 @@ class PixelAttributionFigure(InspectionFigure):
     def __init__(self, inspection: Any, options: FigureOptions = USUAL, source: str = "") -> None:
         super().__init__(inspection, options, source)
         self.view, predictor = options.view or "class", inspection.predictor
-        self.point = None if options.query is None else _parse_point(options.query, predictor.preprocess.size)
+        self.point = None if options.query is None else parse_point(options.query, predictor.preprocess.size)
         target = (options.label or True) if self.view == "relevance" else False
         self.attribution, self.classes = attribute_image(predictor, inspection.item, target)
         self.maps, self.caption, self.unit = self._draw()
@@ -101,7 +101,7 @@ class PixelAttributionFigure(InspectionFigure):
         return "the class token" if int((reads > 0).sum()) == 1 else "the class and the distillation token"
 
 
-def _parse_point(query: str, size: tuple[int, int]) -> ImagePoint:
+def parse_point(query: str, size: tuple[int, int]) -> ImagePoint:
     """Return a point "Y,X" in pixels of the image that the model sees, as fractions of its height and width."""
     numbers = query.replace(" ", "").split(",")
     if len(numbers) != 2 or not all(n.isdecimal() for n in numbers):

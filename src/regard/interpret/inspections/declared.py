@@ -45,13 +45,17 @@ class DeclaredInspection(Inspection):
 
     def read(self) -> None:
         self.show()
-        (self.prediction,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
+        self.predict_and_capture()
         self.output = {"kind": self.prediction.kind, **self.prediction.to_json()}
         self._axes_of: dict[str, tuple[str, str]] = {}
         if self.store:
             self.lay_out()
         else:
             self.note = NO_MAPS
+
+    def predict_and_capture(self) -> None:
+        """Make the prediction, and store the maps of its passes."""
+        (self.prediction,) = self._capture(lambda: self.predictor.predict([self.item], self.options))
 
     def show(self) -> None:
         """Prepare what is shown of the input."""

@@ -9,7 +9,7 @@ the first grid. Outputs are in pixels of the given picture; `region` is the part
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from regard.core.trace import Slots, Trace
 from regard.interpret.image_attribution import attribution_from_pass
 from regard.interpret.inspection import NO_POSITION, Axis
 from regard.interpret.inspections.declared import DeclaredInspection
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PILImage
 
 MAX_WEIGHTS = 2**27  # weights that a rollout or a relevance may make at once
 
@@ -40,6 +43,20 @@ class ImageInspection(DeclaredInspection):
         file = io.BytesIO()
         shown.save(file, "PNG")
         self.picture, self.size = file.getvalue(), (shown.height, shown.width)
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """Rows and columns of the picture that are image, not border at the right or the bottom."""
+        is_in_corner = self.preprocess is not None and self.preprocess.crop_mode == "corner"
+        return self.preprocess.content(self.item) if is_in_corner else self.size
+
+    @property
+    def photo(self) -> PILImage:
+        """The picture without that border."""
+        from PIL import Image
+
+        rows, columns = self.content
+        return Image.open(io.BytesIO(self.picture or b"")).convert("RGB").crop((0, 0, columns, rows))
 
     # -- where tokens are ----------------------------------------------------------------------------------------------
 
@@ -126,7 +143,12 @@ class ImageInspection(DeclaredInspection):
         if not side.special[query]:
             (x, y, w, h), (rows, columns) = side.positions[query]["box"], self.size
             place = (y + h / 2) / rows, (x + w / 2) / columns
-        return self._on_patches(attribution_from_pass(self.predictor.model, self.store.last_pass()).rollout(place))
+        return self._on_patches(attribution_from_pass(self.predictor.model, self.steps_on_patches()).rollout(place))
+
+    def steps_on_patches(self) -> list[Trace]:
+        """Return the traces of the latest pass, up to the last layer whose tokens are patches."""
+        steps = self.store.last_pass()
+        return steps[: max(n for n, step in enumerate(steps) if step.name == self._last) + 1]
 
     def _check_size(self) -> None:
         if not self.small:

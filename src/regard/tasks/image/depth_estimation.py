@@ -28,8 +28,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture.watch import watch
-from regard.core.cancellation import check_cancelled
-from regard.core.config import field, from_dict, to_dict
+from regard.core.config import field, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 from regard.core.trace import Trace
@@ -38,9 +37,8 @@ from regard.metrics.base import loss_metric
 from regard.metrics.depth import DEPTH_METRICS, DepthErrors
 from regard.modalities.depth import Depth
 from regard.modalities.image import Image, Preprocess
-from regard.modalities.letterbox import Letterbox
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, letterbox, on_canvas
+from regard.tasks.image.scene_base import SceneTask, batches, letterbox, map_to_photo, on_canvas, whole_view
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -154,22 +152,17 @@ class DepthEstimator(Predictor):
     outputs = Depth
 
     def __init__(self, model: nn.Module, preprocess: Preprocess | Mapping[str, Any]) -> None:
-        if isinstance(preprocess, Mapping):
-            preprocess = from_dict(Preprocess, preprocess)
         outputs = getattr(getattr(model, "config", None), "num_outputs", 1)
         if outputs != 1:
             raise BadInput(f"The model has {outputs:,} outputs for a pixel; depth needs 1.")
-        self.model, self.preprocess = model.eval(), preprocess
+        self.model, self.preprocess = model.eval(), whole_view(preprocess)
 
     @torch.no_grad()
     def predict(self, batch: list[Any], options: Any) -> list[Depth]:
-        canvas, like = self.preprocess.size, next(self.model.parameters())
-        size, found = max(1, BATCH_PIXELS // (4 * canvas[0] * canvas[1])), list[Depth]()
-        for begin in range(0, len(batch), size):
-            check_cancelled()
-            some = batch[begin : begin + size]
+        like, found = next(self.model.parameters()), list[Depth]()
+        for some in batches(batch, self.preprocess):
             for image, inverse in zip(some, self.model(letterbox(some, self.preprocess, like)[0]), strict=True):
-                values = Letterbox((image.height, image.width), canvas).map_to_image(inverse[0].float())
+                values = map_to_photo(inverse[0].float(), self.preprocess, image, mode="bicubic")
                 low, high = values.aminmax()
                 found.append(Depth(((high - values) / (high - low).clamp(min=1e-12)).cpu().numpy()))
         return found

@@ -24,8 +24,7 @@ import torch
 from torch import nn
 
 from regard.attention.capture.watch import watch
-from regard.core.cancellation import check_cancelled
-from regard.core.config import field, from_dict
+from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.trace import Trace
 from regard.losses.detection import detection_losses
@@ -37,7 +36,7 @@ from regard.modalities.box_geometry import centres_to_corners, corners_to_centre
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, check_outputs, letterbox
+from regard.tasks.image.scene_base import SceneTask, batches, check_outputs, letterbox, whole_view
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -186,10 +185,8 @@ class ObjectDetector(Predictor):
     options: ClassVar[type] = Options
 
     def __init__(self, model: nn.Module, labels: Sequence[str], preprocess: Preprocess | Mapping[str, Any]) -> None:
-        if isinstance(preprocess, Mapping):
-            preprocess = from_dict(Preprocess, preprocess)
         check_outputs(model, labels, len(labels))
-        self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
+        self.model, self.labels, self.preprocess = model.eval(), list(labels), whole_view(preprocess)
 
     def predict(self, batch: list[Any], options: Any) -> list[Any]:
         return [self._boxes(image, one, options) for image, one in self.detect(batch)]
@@ -197,10 +194,7 @@ class ObjectDetector(Predictor):
     @torch.no_grad()
     def detect(self, images: Sequence[Any]) -> Iterator[tuple[Any, Detections]]:
         """Yield every image and what each query says of it."""
-        size = max(1, BATCH_PIXELS // (4 * self.preprocess.size[0] * self.preprocess.size[1]))
-        for begin in range(0, len(images), size):
-            check_cancelled()
-            some = images[begin : begin + size]
+        for some in batches(images, self.preprocess):
             found = detections(self.model(*letterbox(some, self.preprocess, next(self.model.parameters()))))
             for image, scores, classes, boxes in zip(some, *found, strict=True):
                 yield image, Detections(scores, classes, boxes)

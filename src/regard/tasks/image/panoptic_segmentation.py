@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,11 +35,10 @@ from regard.losses.set_matching import Matches
 from regard.metrics.base import loss_metric
 from regard.metrics.panoptic_quality import PANOPTIC_METRICS, PanopticQuality
 from regard.modalities.image import Preprocess
-from regard.modalities.letterbox import Letterbox
 from regard.modalities.masks import Mask, Masks
 from regard.tasks.image import object_detection
 from regard.tasks.image.object_detection import ObjectDetection, ObjectDetector, detection_targets, matched_objects
-from regard.tasks.image.scene_base import letterbox, on_canvas
+from regard.tasks.image.scene_base import letterbox, map_to_photo, on_canvas
 
 if TYPE_CHECKING:
     from regard.data.images.scene_batch import SceneBatch
@@ -224,8 +224,7 @@ class PanopticSegmenter(ObjectDetector):
         for image in batch:  # one at a time: masks of all queries are large
             check_cancelled()
             output = self.model(*letterbox([image], self.preprocess, next(self.model.parameters())))
-            size = image.height, image.width
-            resize = Letterbox(size, self.preprocess.size).map_to_image
+            resize = partial(map_to_photo, preprocess=self.preprocess, photo=image)
             segments = panoptic_segments(output.logits[-1, 0], output.masks[0], resize, stuff, options.min_score)
             pixels = _array(segments.segments)
             rows = enumerate(zip(segments.classes, segments.scores, strict=True), 1)

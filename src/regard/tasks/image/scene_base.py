@@ -7,19 +7,22 @@ and do not depend on the other images of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.config import to_dict
+from regard.core.cancellation import check_cancelled
+from regard.core.config import from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor, pair
 from regard.core.validation import validate
 from regard.modalities.image import Preprocess
+from regard.modalities.letterbox import Letterbox
 from regard.tasks.base import SplitTask
 
 if TYPE_CHECKING:  # a predictor starts without the modules of training
@@ -107,10 +110,43 @@ def letterbox(
     images: Sequence[Any], preprocess: Preprocess, like: Tensor
 ) -> tuple[Float[Tensor, "B C Y X"], Int[Tensor, "B 2"]]:
     """Return photos on the canvas of a model, normalised, 0 around them, and the rows and columns of each in it."""
+    pixels = preprocess.batch(images, like)
     sizes = torch.tensor([preprocess.content(image) for image in images], device=like.device)
-    rows, columns = (torch.arange(side, device=like.device) for side in preprocess.size)
+    rows, columns = (torch.arange(side, device=like.device) for side in pixels.shape[2:])
     inside = (rows < sizes[:, :1])[:, :, None] & (columns < sizes[:, 1:])[:, None, :]
-    return preprocess.batch(images, like) * inside[:, None], sizes
+    return pixels * inside[:, None], sizes
+
+
+def batches(images: Sequence[Any], preprocess: Preprocess) -> Iterator[Sequence[Any]]:
+    """Yield photos in their order, in batches that a model reads in one size."""
+    for (rows, columns), group in groupby(images, lambda image: preprocess.at(image).size):
+        same, many = list(group), max(1, BATCH_PIXELS // (4 * rows * columns))
+        for begin in range(0, len(same), many):
+            check_cancelled()
+            yield same[begin : begin + many]
+
+
+def map_to_photo(
+    values: Float[Tensor, "y x"], preprocess: Preprocess, photo: Any, mode: str = "bilinear"
+) -> Float[Tensor, "Y X"]:
+    """Return a map of what the model saw, at any resolution, resized to the pixels of the photo.
+
+    Beside a border it is resized bilinearly, so that the border is not mixed in.
+    """
+    size = photo.height, photo.width
+    if preprocess.crop_mode == "corner":
+        return Letterbox(size, preprocess.size).map_to_image(values)
+    return F.interpolate(values[None, None], size, mode=mode, align_corners=False)[0, 0]
+
+
+def whole_view(preprocess: Preprocess | Mapping[str, Any]) -> Preprocess:
+    """Return a preprocessing, perhaps given as plain values, that shows the model the whole photo."""
+    if isinstance(preprocess, Mapping):
+        preprocess = from_dict(Preprocess, preprocess)
+    if preprocess.crop_mode in ("center", "border") or preprocess.crop < 1:
+        how = f"crop_mode='{preprocess.crop_mode}', crop={preprocess.crop}"
+        raise BadInput(f"The model must see the whole photo: crop_mode='corner' or 'squash' with crop=1; got {how}.")
+    return preprocess
 
 
 def check_outputs(model: nn.Module, labels: Sequence[str], num_outputs: int) -> None:

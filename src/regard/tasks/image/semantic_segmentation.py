@@ -6,7 +6,8 @@
     predict      `SemanticSegmenter`: images in, one mask per class out
 
 A photo is resized so that a window of the model's own size fits into it, and windows that share at least a third of
-their side cover it. Probabilities go back to the photo's own pixels by bilinear interpolation.
+their side cover it; a model that was made to see whole photos (a DPT of transformers) sees it at once.
+Logarithms of probabilities go back to the photo's own pixels by bilinear interpolation.
 
 Long, Shelhamer, Darrell: Fully Convolutional Networks. CVPR 2015. arXiv:1411.4038 (the metrics); Strudel, Garcia,
 Laptev, Schmid: Segmenter. ICCV 2021. arXiv:2105.05633 (windows)
@@ -153,9 +154,9 @@ class SemanticSegmenter(Predictor):
         """Return the probability of every class, on the pixels of the photo resized to the model's windows."""
         total: Tensor | None = None
         for scale in options.scales:
-            pixels = self.resized(image, scale)
+            pixels, window = self.resized(image, scale), self.preprocess.at(image).size
             for flip in (False, True) if options.flip else (False,):
-                found = self._slide(pixels.flip(-1)).flip(-1) if flip else self._slide(pixels)
+                found = self._slide(pixels.flip(-1), window).flip(-1) if flip else self._slide(pixels, window)
                 if total is None:
                     total = found
                 else:
@@ -164,22 +165,28 @@ class SemanticSegmenter(Predictor):
         return total / (len(options.scales) * (2 if options.flip else 1))
 
     def resized(self, image: Any, scale: float = 1.0) -> Float[Tensor, "C y x"]:
-        """Return a photo normalised, in the size in which a window just fits into it, times `scale`."""
-        rows, columns = self.preprocess.size
+        """Return a photo normalised, in the size in which a window just fits into it, times `scale`.
+
+        Where the model sees the whole photo at once (crop_mode "squash", "edges" or "ratio"), in the size of its view.
+        """
+        view = self.preprocess.at(image)
+        rows, columns = view.size
         grow = scale * max(rows / image.height, columns / image.width)
-        size = max(1, round(image.height * grow)), max(1, round(image.width * grow))
+        whole = scale * rows, scale * columns
+        high, wide = whole if view.crop_mode == "squash" else (image.height * grow, image.width * grow)
+        size = max(1, round(high)), max(1, round(wide))
         windows = len(window_starts(size[0], rows)) * len(window_starts(size[1], columns))
         if windows > MAX_WINDOWS:
             raise BadInput(
                 f"A photo of {image.width} x {image.height} pixels needs {windows:,} windows of {columns} x {rows}; "
                 f"the most are {MAX_WINDOWS:,}: crop it, or choose smaller scales."
             )
-        whole = replace(self.preprocess, size=size, crop=1.0, crop_mode="squash")
-        return whole(image, next(self.model.parameters()))[0]
+        resize = replace(view, size=size, crop=1.0, crop_mode="squash")
+        return resize(image, next(self.model.parameters()))[0]
 
-    def _slide(self, pixels: Float[Tensor, "C y x"]) -> Float[Tensor, "K y x"]:
+    def _slide(self, pixels: Float[Tensor, "C y x"], window: tuple[int, int]) -> Float[Tensor, "K y x"]:
         """Return the mean over the windows of the probabilities of every pixel."""
-        (rows, columns), (high, wide) = self.preprocess.size, pixels.shape[1:]
+        (rows, columns), (high, wide) = window, pixels.shape[1:]
         padded = on_canvas(pixels, (max(high, rows), max(wide, columns)))
         corners = [(y, x) for y in window_starts(high, rows) for x in window_starts(wide, columns)]
         total = padded.new_zeros(len(self.labels), *padded.shape[1:], dtype=torch.float32)
@@ -211,15 +218,18 @@ def window_starts(side: int, window: int) -> list[int]:
 def best_class(probabilities: Float[Tensor, "K y x"], size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the likeliest class of every pixel of a photo (Y X) and its probability.
 
-    One class after another is resized, so that a photo of any size takes the memory of a few maps.
+    Logarithms are resized, which for a photo seen at once is to resize the logits. One class after another is resized,
+    so that a photo of any size takes the memory of a few maps.
     """
-    scores = torch.full(size, -1.0, device=probabilities.device)
+    best, total = (torch.full(size, -torch.inf, device=probabilities.device) for _ in range(2))
     classes = torch.full(size, VOID, dtype=torch.uint8, device=probabilities.device)
     for k, each in enumerate(probabilities):
-        found = F.interpolate(each[None, None], size, mode="bilinear", align_corners=False)[0, 0]
-        better = found > scores
-        scores, classes = scores.where(~better, found), classes.where(~better, torch.full_like(classes, k))
-    return classes.cpu().numpy(), scores.cpu().numpy()
+        logs = each.clamp(min=torch.finfo(each.dtype).tiny).log()
+        found = F.interpolate(logs[None, None], size, mode="bilinear", align_corners=False)[0, 0]
+        better = found > best
+        best, classes = best.where(~better, found), classes.where(~better, torch.full_like(classes, k))
+        total = total.logaddexp(found)
+    return classes.cpu().numpy(), (best - total).exp().cpu().numpy()
 
 
 def _split(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

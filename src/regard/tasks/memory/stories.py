@@ -2,13 +2,15 @@
 
     inputs       Text, Text: story and question
     output       Classes: the answers
-    loss         cross-entropy of the answer; with gate_weight > 0 plus that of the supporting sentence of every hop
+    loss         cross-entropy of the answer; with gate_weight > 0 plus that of the supporting sentence of every hop.
+                 of a model with hard choices (memnn): margin ranking of supporting sentences and of the answer
     metrics      mean error over the tasks, tasks failed (error above 5 %), accuracy by task; loss (nats per question)
     facts        facts_hop1, ...: share of questions whose most-read sentence of that hop is a supporting one
 
 Settings of training: with `linear_start` the first updates leave the softmax out of the hops; `time_noise` leaves
-random gaps between the ages of sentences; `gate_weight` trains the hops on the supporting sentences. All three are part
-of the recipe, which is saved with every checkpoint, and none has state: they depend on the update and its generator.
+random gaps between the ages of sentences; `gate_weight` trains the hops on the supporting sentences; `margin` is that
+of ranking. All are part of the recipe, which is saved with every checkpoint, and none has state: they depend on the
+update and its generator.
 Evaluation is of the model as it is used, with softmax and exact ages.
 
 Weston et al.: Towards AI-Complete Question Answering. 2015. arXiv:1502.05698
@@ -53,6 +55,7 @@ class Config:
     linear_start: int = field(0, low=0, help="updates at the start without softmax in the hops")
     time_noise: float = field(0.0, low=0, high=1, help="gaps between the ages of sentences, as a share of the story")
     gate_weight: float = field(0.0, low=0, help="weight of the loss that trains hops on the supporting sentences")
+    margin: float = field(0.1, above=0, help="of the ranking that trains memnn on supporting sentences and answers")
 
     def build(self, data: Stories, seed: int = 0, folder: Path | None = None) -> StoryAnswering:
         """Return the task on these data."""
@@ -87,6 +90,8 @@ class StoryAnswering(SplitTask[StorySplit]):
     def loss(
         self, model: nn.Module, batch: StoryBatch, step: Any = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        if hasattr(model, "rank"):
+            return self._ranking_loss(model, batch)
         c, takes = self.config, inspect.signature(model.forward).parameters
         settings: dict[str, Any] = {"linear": bool(step < c.linear_start)} if "linear" in takes else {}
         if c.time_noise and "ages" in takes:
@@ -100,6 +105,17 @@ class StoryAnswering(SplitTask[StorySplit]):
             total = total + c.gate_weight * gates
         return total, parts
 
+    def _ranking_loss(self, model: nn.Module, batch: StoryBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        if not len(self.dataset("train").support.values):
+            raise BadInput(
+                f"{self.data.corpus} names no supporting sentences, which train this model; use memn2n, or add them"
+            )
+        logits, ahead, behind, rivals = model.rank(*batch[:3], batch.support)  # type: ignore[operator]
+        facts = ((self.config.margin - ahead).relu() + (self.config.margin + behind).relu())[rivals].sum()
+        answers = F.multi_margin_loss(logits, batch.labels, margin=self.config.margin, reduction="sum")
+        answers = answers * logits.shape[1]  # PyTorch divides by the number of classes
+        return facts + answers, {"loss": answers.detach(), "facts_loss": facts.detach()}
+
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
         """Return error (mean over tasks), failed, accuracy of all questions and of each task, facts_hop<n>, loss."""
@@ -111,7 +127,9 @@ class StoryAnswering(SplitTask[StorySplit]):
             logits, scores = model.read(*batch[:3])  # type: ignore[operator]
             nll += float(F.cross_entropy(logits, batch.labels, reduction="sum", ignore_index=IGNORE_INDEX))
             right.append(logits.argmax(-1) == batch.labels)
-            facts.append((_real_scores(scores, batch).argmax(-1)[..., None] == batch.support[:, None]).any(-1))
+            score, most_read = _real_scores(scores, batch).max(-1)
+            read = score > torch.finfo(score.dtype).min  # of memnn, a hop may read nothing
+            facts.append(read & (most_read[..., None] == batch.support[:, None]).any(-1))
         return self._summary(part, torch.cat(right).double().cpu(), torch.cat(facts).double().cpu()) | {
             "loss": nll / len(part),
             "questions": len(part),

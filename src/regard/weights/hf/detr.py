@@ -10,7 +10,7 @@
     mask_head.lay{1-5}, gn{1-5}, adapter{1-3}, out_lay    mask_head.convs, norms, adapters, out
     DetrForSegmentation                                   masks=True
 
-    model, task = hf_detr.load(folder)                    a folder with config.json and model.safetensors
+    model, task = hf_detr.load(folder)                    config.json, model.safetensors, preprocessor_config.json
     hf_detr.save("mine", model)                           DetrForObjectDetection.from_pretrained("mine") reads it
 
 Names are those of files; `normalize_keys` renames tensors of modules of transformers 5. With `auxiliary_loss`
@@ -39,14 +39,15 @@ from regard.weights.checkpoint_formats import (
     feedforward_for,
     fill_defaults,
     label_maps,
-    labels_in_order,
+    label_names,
     load_image_folder,
+    processor_colours,
+    read_processor,
     rename_keys,
     requires_feedforward,
     requires_softmax,
     save_for_transformers,
 )
-from regard.weights.folder import read_json
 from regard.weights.hf.marian import FEEDS, block_rows
 from regard.weights.table import Row, linear, nested, same
 from regard.weights.timm import resnet
@@ -133,22 +134,38 @@ def load(folder: str | Path) -> tuple[DETR, dict[str, Any]]:
 
 
 def read_preprocessing(folder: Path, raw: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """Return labels, mean and standard deviation of the channels, and the lengths that edges are resized to.
+    """Return the task, its labels, and how images are shown.
 
-    The shorter edge becomes `shortest_edge`, unless the longer would exceed `longest_edge`.
+    A folder does not say which classes are things. Those of COCO's panoptic categories have ids up to 90; elsewhere
+    every class counts as one, and segments are never joined, as transformers does by default.
     """
-    file = folder / "preprocessor_config.json"
-    how = read_json(file) if file.is_file() else {}
-    size = how.get("size") or {}
-    size = size if isinstance(size, dict) else {"shortest_edge": size, "longest_edge": how.get("max_size")}
-    names = raw.get("id2label") or {n: f"LABEL_{n}" for n in range(config.num_classes)}
-    return {
-        "labels": [str(name) for name in labels_in_order(names)],
-        "mean": tuple(how.get("image_mean") or (0.485, 0.456, 0.406)),
-        "std": tuple(how.get("image_std") or (0.229, 0.224, 0.225)),
-        "shortest_edge": int(size.get("shortest_edge") or 800),
-        "longest_edge": int(size.get("longest_edge") or 1333),
+    how, channels = read_processor(folder, PROCESSOR), config.backbone.channels
+    if how.get("pad_size"):
+        raise Unsupported(
+            f"pad_size={how['pad_size']} in preprocessor_config.json is not supported; images differ in size"
+        )
+    size = how["size"]
+    size = size if isinstance(size, Mapping) else {"shortest_edge": size, "longest_edge": how.get("max_size", 1333)}
+    names = next((names for names in SIZE_MODES if size.keys() == {*names}), None)
+    if names is None:
+        raise Unsupported(
+            f"size={size!r} in preprocessor_config.json is not supported; expected shortest_edge and longest_edge, or "
+            "height and width"
+        )
+    labels = label_names(raw, config.num_classes)
+    shown = {
+        "labels": labels,
+        "preprocess": {
+            "size": tuple(int(size[name]) for name in names),
+            "channels": channels,
+            "crop_mode": SIZE_MODES[names],
+            **processor_colours(how, channels),
+        },
     }
+    if not config.masks:
+        return {"name": "object_detection", **shown}
+    last_thing = LAST_THING_OF_COCO if len(labels) == COCO_PANOPTIC_CLASSES else len(labels)
+    return {"name": "panoptic_segmentation", **shown, "things": labels[: last_thing + 1]}
 
 
 def save(folder: str | Path, model: DETR) -> None:
@@ -156,6 +173,17 @@ def save(folder: str | Path, model: DETR) -> None:
     save_for_transformers(folder, model, DETR, export_config, table)
 
 
+# Defaults of transformers' image processor.
+PROCESSOR: dict[str, dict[str, Any]] = {
+    "Detr": {
+        "size": {"shortest_edge": 800, "longest_edge": 1333},
+        "resample": 2,
+        "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
+    }
+}
+SIZE_MODES = {("shortest_edge", "longest_edge"): "edges", ("height", "width"): "squash"}  # size -> crop_mode
+COCO_PANOPTIC_CLASSES, LAST_THING_OF_COCO = 250, 90
 ARCHITECTURES = {"DetrForObjectDetection": False, "DetrForSegmentation": True}  # name -> masks
 _FIELDS = {
     "num_queries": "num_queries",
@@ -214,10 +242,15 @@ def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
     plain = [known for known in resnet.KNOWN if known.startswith("resnet")]
     if name.split(".")[0] not in plain:
         raise Unsupported(f"the backbone '{name}' is not supported; choose one of {', '.join(plain)}")
+    # where the backbone has fields of its own, those of the whole are not read
+    channels = inner.get("num_channels", 3) if inner else raw["num_channels"]
+    stride = inner.get("output_stride") if inner else 16 if raw["dilation"] else None
+    if stride not in (None, 16, 32):
+        raise Unsupported(f"a backbone with output_stride={stride} is not supported; expected 32, or 16 (DC5)")
     return from_dict(
         ResNetConfig,
         RESNETS[resnet.KNOWN[name.split(".")[0]]]
-        | {"num_classes": 0, "norm": "frozen", "channels": raw["num_channels"], "dilated": bool(raw["dilation"])},
+        | {"num_classes": 0, "norm": "frozen", "channels": channels, "dilated": stride == 16},
     )
 
 

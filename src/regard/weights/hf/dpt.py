@@ -35,8 +35,10 @@ from regard.weights.checkpoint_formats import (
     count_labels,
     fill_defaults,
     label_maps,
-    labels_in_order,
+    label_names,
     load_image_folder,
+    processor_colours,
+    read_processor,
     requires_softmax,
     save_for_transformers,
 )
@@ -69,7 +71,8 @@ def import_config(external: Mapping[str, Any]) -> Config:
     named = next(iter(external.get("architectures") or ()), DEPTH)
     if named not in (DEPTH, SEGMENTATION):
         raise Unsupported(f"{named} is not supported; choose one of: {DEPTH}, {SEGMENTATION}")
-    raw = fill_defaults(external, "dpt", DEFAULTS, FIXED)
+    fixed = FIXED | (DEPTH_FIXED if named == DEPTH else {})
+    raw = fill_defaults(external, "dpt", DEFAULTS, fixed)
     hybrid, norm = bool(raw["is_hybrid"]), bool(raw["use_batch_norm_in_fusion_residual"])
     bias = raw["use_bias_in_fusion_residual"]
     if bias is not None and bias == norm:
@@ -132,27 +135,29 @@ def _add_missing_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _preprocessing(folder: Path, raw: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """Return the labels of a segmentation (of depth none), and how images are normalised.
-
-    DPT's processor resizes to `size` with sides that 32 divides, and by default keeps no ratio.
-    """
-    from regard.weights.folder import read_json
-
-    file = folder / "preprocessor_config.json"
-    how = {name: value for name, value in (read_json(file) if file.is_file() else {}).items() if value is not None}
-    if not how.get("do_rescale", True) or not how.get("do_normalize", True) or how.get("do_pad"):
-        raise Unsupported("preprocessor_config.json must rescale and normalise, and not pad")
-    mean, std = (list(how.get(name, [0.5])) for name in ("image_mean", "image_std"))
-    names = (raw.get("id2label") or {}) if config.num_outputs > 1 else {}
-    return {
-        "labels": [str(name) for name in labels_in_order(names)],
-        "preprocess": {
-            "size": pair(config.image_size),
-            "channels": config.channels,
-            "mean": mean * config.channels if len(mean) == 1 else mean,
-            "std": std * config.channels if len(std) == 1 else std,
-        },
+    """Return the task, the labels of a segmentation, and how images are shown."""
+    how = read_processor(folder, PROCESSOR, {"size": pair(config.image_size)[0]})
+    for name in ("do_pad", "do_center_crop"):
+        if how.get(name):
+            raise Unsupported(f"{name}=True in preprocessor_config.json is not supported; images are shown whole")
+    size = how["size"] if isinstance(how["size"], Mapping) else dict.fromkeys(("height", "width"), how["size"])
+    if size.keys() != {"height", "width"}:
+        raise Unsupported(f"size={size!r} in preprocessor_config.json is not supported; expected height and width")
+    sides, multiple = (int(size["height"]), int(size["width"])), int(how["ensure_multiple_of"])
+    if any(side % multiple for side in sides):
+        raise Unsupported(f"size={size!r} in preprocessor_config.json must be a multiple of {multiple=}")
+    keeps = bool(how["keep_aspect_ratio"])
+    preprocess = {
+        "size": sides,
+        "channels": config.channels,
+        "crop_mode": "ratio" if keeps else "squash",
+        "multiple": multiple if keeps else 1,
+        **processor_colours(how, config.channels),
     }
+    if config.num_outputs == 1:
+        return {"name": "depth_estimation", "preprocess": preprocess}
+    labels = label_names(raw, config.num_outputs)
+    return {"name": "semantic_segmentation", "labels": labels, "preprocess": preprocess}
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -290,12 +295,25 @@ FIELDS = {  # Config -> config.json
     "eps": "layer_norm_eps",
 }
 
+# Defaults of transformers' image processor.
+PROCESSOR: dict[str, dict[str, Any]] = {
+    "DPT": {
+        "resample": 3,
+        "image_mean": [0.5],
+        "image_std": [0.5],
+        "keep_aspect_ratio": False,
+        "ensure_multiple_of": 1,
+    }
+}
+
 # Required values of a config.json.
-FIXED: dict[str, Any] = {"hidden_act": "gelu", "add_projection": False, "head_in_index": -1}
+FIXED: dict[str, Any] = {"hidden_act": "gelu", "head_in_index": -1}
+DEPTH_FIXED: dict[str, Any] = {"add_projection": False}
 
 # Defaults of transformers.
 DEFAULTS: dict[str, Any] = {
     **FIXED,
+    **DEPTH_FIXED,
     "image_size": 384,
     "num_channels": 3,
     "patch_size": 16,

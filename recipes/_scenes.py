@@ -1,0 +1,21 @@
+"""What the recipes of composed scenes share: a few pieces of clothing in images of 64 x 64, and training on a CPU."""
+
+from regard.data.images.composed_scenes import Scenes
+from regard.training.recipe import Train
+
+DATA = Scenes(image_size=64, batch_size=16, max_objects=3, min_side=0.3, max_side=0.55, eval_examples=200)
+TRAIN = Train(
+    steps=30_000,
+    learning_rate=3e-4,
+    schedule="cosine",
+    warmup_steps=500,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=1e-4,
+    clip_grad_norm=0.1,
+    eval_interval=3000,
+    save_interval=1000,
+    log_interval=50,
+    metric="ap",
+    device="cpu",
+)

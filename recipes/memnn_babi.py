@@ -1,0 +1,37 @@
+"""bAbI, all 20 tasks in one model, trained on the supporting sentences: a Memory Network with hard choices.
+
+task       choose the answer to a question about a story
+data       bAbI 1k: 17,985 questions to train on, 2,015 of held-out training stories for validation, 20,000 to test
+licence    CC BY 3.0 (Facebook, 2015)
+paper      Weston et al., Towards AI-Complete Question Answering, 2015, arXiv:1502.05698
+machine    one CPU thread
+expected   mean error 6.7 % (recalled from the paper, which trains a model for each task: adaptive, n-grams, nonlinear)
+measured   not yet
+command    regard train memnn_babi --out runs/memnn
+           regard train memnn_babi "data.tasks=(1,)" --out runs/memnn-1
+"""
+
+from regard.data.text.stories import Stories
+from regard.models.memnn import Config
+from regard.tasks.memory import stories
+from regard.training.recipe import Recipe, Train
+
+
+def recipe() -> Recipe:
+    return Recipe(
+        model=Config(vocab=0, width=50, hops=5, ngrams=3, nonlinear=True),
+        task=stories.Config(margin=0.1),
+        data=Stories("babi", size="1k", max_sentences=70, batch_size=64),
+        train=Train(
+            steps=10_000,
+            learning_rate=3e-3,
+            schedule="cosine",
+            warmup_steps=100,
+            clip_grad_norm=1.0,
+            eval_interval=1000,
+            save_interval=10_000,
+            log_interval=200,
+            metric="error",
+            compile=False,
+        ),
+    )
