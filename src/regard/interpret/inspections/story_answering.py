@@ -10,6 +10,7 @@ class StoryInspection(DeclaredInspection):
     """A story, a question and the answers; the one row of a hop is the question, its columns are the sentences."""
 
     input_axis = "sentence"
+    figure = "story_hops"
 
     def lay_out(self) -> None:
         story, question = self.item["text"], self.item["question"].strip()
@@ -23,3 +24,6 @@ class StoryInspection(DeclaredInspection):
         self.axes["question"] = Axis("question", [question], [{"text": [0, len(question)]}], [False], question)
         for held in self.store.values():
             self._axes_of[held.name] = "question", "sentence"
+
+    def summary(self) -> list[str]:
+        return [self.axes["question"].tokens[0], self.output["label"]]
