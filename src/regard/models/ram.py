@@ -78,6 +78,7 @@ class RAM(ForcedChoices, ImageModel):
         self.core = nn.Linear(2 * config.hidden, config.hidden)
         self.locate = nn.Linear(config.hidden, 2)
         self.head = nn.Linear(config.hidden, config.num_classes) if config.num_classes else None
+        self.reset()
 
     def forward(
         self,
@@ -127,6 +128,14 @@ class RAM(ForcedChoices, ImageModel):
         layer_state.publish("choice_log_prob", log_p)
         layer_state.publish("choice_entropy", torch.full_like(log_p, 1 + math.log(2 * math.pi * std**2)))
         layer_state.publish("choice_query", state.detach()[:, None])
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Initialise the layers before a relu after He et al. 2015; the first gaze is at the centre."""
+        for layer in (self.what, self.where, self.glimpse, self.core):
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+        nn.init.zeros_(self.locate.bias)
 
     @property
     def num_features(self) -> int:
