@@ -1,6 +1,6 @@
 """Recurrent attention model (RAM): look at one small part of the image at a time, and learn where to look next.
 
-    tokens      none: T glimpses. The retina at l: k squares around l, of side g, 2g, 4g ..., each averaged down to g x g
+    tokens      none: T glimpses. The retina at l: k squares around l, of side g, 2g, 4g ..., averaged down to g x g
     positions   l_t = (x, y), from -1 (left, top edge) to 1 (right, bottom edge), read beside the pixels
     attention   hard: l_t ~ N(tanh(W h_t-1 + b), σ²), clamped to the image; pixels outside it are 0
     head        linear, on the last state
@@ -20,6 +20,7 @@ Mnih, Heess, Graves, Kavukcuoglu: Recurrent Models of Visual Attention. NeurIPS 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -98,21 +99,23 @@ class RAM(ForcedChoices, ImageModel):
         images: Float[Tensor, "B C Y X"],
         noise: Float[Tensor, "#B T 2"] | None = None,
         pass_state: PassState | None = None,
-    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T 2"]]:
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T 2"]]:
         """Return the states after each glimpse, and the locations of the glimpses."""
         check_images(images, self.config.channels)
         b, steps = len(images), self.config.glimpses
         if noise is None and self.training:
-            noise = torch.randn(b, steps, 2, device=images.device, dtype=images.dtype)
+            noise = torch.randn(
+                b, steps, 2, device=images.device, dtype=torch.promote_types(images.dtype, torch.float32)
+            )
         state, states, locations = images.new_zeros(b, self.config.hidden), [], []
         for t in range(steps):
-            mean = self.locate(state).tanh()
+            mean = self._mean(state)
             chosen = mean.detach() if noise is None else mean.detach() + self.config.location_std * noise[:, t]
             chosen = chosen if self._path is None else self._path[:, t].to(chosen)
             if self.training and pass_state is not None:
                 self._publish(mean, chosen, state, pass_state.layer(t))
             location = chosen.clamp(-1, 1)
-            what, where = self.what(self.retina(images, location)), self.where(location)
+            what, where = self.what(self.retina(images, location)), self.where(location.to(images.dtype))
             seen = F.relu(self.glimpse(F.relu(torch.cat([what, where], -1))))
             state = F.relu(self.core(torch.cat([state, seen], -1)))
             states.append(state)
@@ -121,10 +124,16 @@ class RAM(ForcedChoices, ImageModel):
         self.retina.observe(path, images)
         return torch.stack(states, 1), path
 
+    def _mean(self, state: Float[Tensor, "B D"]) -> Float[Tensor, "B 2"]:
+        """Return the mean of the next location, in at least float32: bfloat16 would round it to whole pixels."""
+        weight, bias = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in self.locate.parameters())
+        with torch.autocast(state.device.type, enabled=False):
+            return F.linear(state.to(weight.dtype), weight, bias).tanh()
+
     def _publish(self, mean: Tensor, chosen: Tensor, state: Tensor, layer_state: Any) -> None:
         """Publish log p of the location as it was sampled (clamping is part of the image), its entropy and h_t-1."""
         std = self.config.location_std
-        log_p = -0.5 * ((chosen - mean.float()) / std).square().sum(-1, keepdim=True) - math.log(2 * math.pi * std**2)
+        log_p = -0.5 * ((chosen - mean) / std).square().sum(-1, keepdim=True) - math.log(2 * math.pi * std**2)
         layer_state.publish("choice_log_prob", log_p)
         layer_state.publish("choice_entropy", torch.full_like(log_p, 1 + math.log(2 * math.pi * std**2)))
         layer_state.publish("choice_query", state.detach()[:, None])
@@ -141,11 +150,11 @@ class RAM(ForcedChoices, ImageModel):
     def num_features(self) -> int:
         return self.config.hidden
 
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B T C"]:
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B T D"]:
         """Return the state after each glimpse."""
         return self.look(images)[0]
 
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B C"]:
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B D"]:
         """Return the last state."""
         return self.look(images)[0][:, -1]
 
@@ -166,8 +175,8 @@ class Retina(nn.Module):
         found = []
         for scale in range(self.scales):
             grid = torch.stack(torch.broadcast_tensors(*self._columns_and_rows(location, images, scale)), -1)
-            square = F.grid_sample(images, grid.to(images.dtype), padding_mode="zeros", align_corners=False)
-            found.append(F.avg_pool2d(square, 2**scale).flatten(1))
+            square = F.grid_sample(images.to(grid.dtype), grid, padding_mode="zeros", align_corners=False)
+            found.append(F.avg_pool2d(square, 2**scale).flatten(1).to(images.dtype))
         return torch.cat(found, 1)
 
     def _columns_and_rows(
@@ -185,7 +194,7 @@ class Retina(nn.Module):
             self.observed(self.weights_of(path, images.shape[-2:]))
 
     @torch.no_grad()
-    def weights_of(self, path: Float[Tensor, "B T 2"], size: tuple[int, int]) -> Float[Tensor, "B 1 T YX"]:
+    def weights_of(self, path: Float[Tensor, "B T 2"], size: Sequence[int]) -> Float[Tensor, "B 1 T YX"]:
         """Return the share of every pixel in the mean of a glimpse; what lies outside the image is missing from 1."""
         found, like = path.new_zeros(*path.shape[:2], *size), path.new_zeros(()).expand(size)
         for scale in range(self.scales):

@@ -39,11 +39,13 @@ class TranslatedImages(ImageDataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.repeats > 1:
+            raise BadInput(f"each image has one place in its batch; leave data.repeats at 1, got {self.repeats}")
         small = self.image_size or (self.known.size if self.known else 224)
         if self.canvas_size < small or (self.clutter and self.clutter_size > small):
             raise BadInput(
-                f"images of {small} x {small} do not fit: data.canvas_size={self.canvas_size} must be at least {small}, "
-                f"and data.clutter_size={self.clutter_size} at most {small}"
+                f"images of {small} x {small} do not fit: data.canvas_size must be at least {small}, got "
+                f"{self.canvas_size}, and data.clutter_size at most {small}, got {self.clutter_size}"
             )
 
     @property
@@ -80,10 +82,10 @@ class Canvases(NamedTuple):
         return ImageBatch(canvas, images.labels[indices])
 
     def pin(self) -> Canvases:
-        return Canvases(*(x.pin_memory() for x in self[:3]), self.split)
+        return Canvases(self.indices.pin_memory(), self.places.pin_memory(), self.pieces.pin_memory(), self.split)
 
     def rows(self, n: int) -> Canvases:
-        return Canvases(*(x[:n] for x in self[:3]), self.split)
+        return Canvases(self.indices[:n], self.places[:n], self.pieces[:n], self.split)
 
 
 def paste(canvas: UInt8[Tensor, "B C Y X"], images: UInt8[Tensor, "B C y x"], places: Int[Tensor, "B 2"]) -> None:

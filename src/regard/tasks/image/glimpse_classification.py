@@ -31,13 +31,14 @@ from regard.tasks.image.image_classification import ImageClassification, ImageCl
 from regard.tasks.reinforce import Reinforce, ReinforceMixin, stochastic_modules
 
 MAX_PATHS = 256
+HYBRID = Reinforce(weight=0.01, entropy=0.0, baseline="learned")  # a weight of 1 drowns the cross-entropy in noise
 
 
 @dataclass(frozen=True)
 class Config(image_classification.Config):
     """Settings of image classification and of the policy gradient."""
 
-    reinforce: Reinforce = Reinforce(entropy=0.0, baseline="learned")
+    reinforce: Reinforce = HYBRID
     paths: int = field(1, low=1, high=MAX_PATHS)  # sampled sequences of glimpses averaged in evaluation; 1: the means
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> GlimpseClassification:
