@@ -47,6 +47,7 @@ MODELS: Registry = {
     "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
+    "ram": ("regard.models.ram", "RAM"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),
