@@ -16,6 +16,7 @@ NAMES = [
     name
     for name, (module, _) in MODELS.items()
     if {"image_size", "num_classes"} <= {f.name for f in fields(import_module(module).Config)}
+    and name != "ram"  # reads glimpses and has no grid of features (tests/models/test_ram.py)
 ]
 SIZES = [(32, 32), (48, 80)]
 

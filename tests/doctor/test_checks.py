@@ -103,6 +103,7 @@ IMAGES = {  # models that take images
     "efficientnet_lite": {"size": "tiny", "image_size": 16},
     "learn_to_pay_attention": {"size": "tiny", "image_size": 16},
     "lr_net": {"size": "tiny", "image_size": 16},
+    "ram": {"size": "tiny", "image_size": (9, 11)},
 }
 
 

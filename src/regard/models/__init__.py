@@ -49,6 +49,7 @@ MODELS: Registry = {
     "lr_net": ("regard.models.lr_net", "LRNet"),
     "learn_to_pay_attention": ("regard.models.learn_to_pay_attention", "LearnToPayAttention"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
+    "ram": ("regard.models.ram", "RAM"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),

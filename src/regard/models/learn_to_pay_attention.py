@@ -41,10 +41,10 @@ from regard.tokens.patches import check_images
 
 @dataclass(frozen=True)
 class Config:
-    """Hyperparameters of the paper's VGG with attention; the defaults are for images of 32 pixels."""
+    """Hyperparameters of the paper's VGG with attention."""
 
     num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vectors
-    image_size: int | tuple[int, int] = 32  # size in training; any other works
+    image_size: int | tuple[int, int] = 224  # size in training; any other works
     channels: int = 3
     width: int = 64  # of the first convolutions; later ones have 2, 4 and 8 times as many channels
     layers: tuple[int, int, int, int, int] = (2, 2, 3, 3, 3)  # convolutions of each width; the last two have 8 times
@@ -52,12 +52,14 @@ class Config:
     dropout: float = field(0.0, low=0, below=1)
 
 
+_CIFAR: dict[str, Any] = {"num_classes": 10, "image_size": 32}
+
 # vgg is the paper's; narrow has about the cost of a small ViT on CIFAR. Tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"num_classes": 10, "width": 4, "layers": (1, 1, 1, 1, 1)},
-    "vgg": {"num_classes": 10},
-    "vgg-parametrised": {"num_classes": 10, "score": "parametrised"},
-    "narrow": {"num_classes": 10, "width": 22},
+    "tiny": {**_CIFAR, "width": 4, "layers": (1, 1, 1, 1, 1)},
+    "vgg": {**_CIFAR},
+    "vgg-parametrised": {**_CIFAR, "score": "parametrised"},
+    "narrow": {**_CIFAR, "width": 22},
 }
 
 
