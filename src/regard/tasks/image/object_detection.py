@@ -75,16 +75,16 @@ class ObjectDetection(SceneTask):
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         batch = self.augmented(batch, rng)
-        targets, noised = detection_targets(batch), {}
-        if getattr(model.config, "denoising", False):
-            noise = (targets, self.num_outputs, self.config.noised_groups)
-            noised["denoising"] = denoising_queries(*noise, generator=rng)
+        targets, config, copies = detection_targets(batch), getattr(model, "config", None), self.config.noised_groups
+        groups, noised = getattr(config, "query_groups", 1), {}
+        if getattr(config, "denoising", False):
+            noised["denoising"] = denoising_queries(targets, self.num_outputs, copies, generator=rng)
         output, pass_state = call_with_state(model, self.images(batch), batch.sizes, **noised)
-        own = model.config.query_groups * model.config.num_queries if noised else output.logits.shape[2]
+        own = output.logits.shape[2] - (copies * targets.classes.shape[1] if noised else 0)  # noised ones are behind
         split = output._replace(logits=output.logits[:, :, :own], boxes=output.boxes[:, :, :own])
-        total, parts = self.losses(split, batch, getattr(model.config, "query_groups", 1))
+        total, parts = self.losses(split, batch, groups)
         if noised:
-            found = denoising_losses(output.logits[:, :, own:], output.boxes[:, :, own:], targets, noise[2])
+            found = denoising_losses(output.logits[:, :, own:], output.boxes[:, :, own:], targets, copies)
             total = total + self.weighted(found, len(batch.pixels))[0]
             parts["loss"] = total.detach()
         return self.with_layer_losses(total, batch, pass_state), parts
