@@ -7,8 +7,8 @@ paper      Zhu et al., Deformable DETR, ICLR 2021, arXiv:2010.04159; Liu et al.,
            Li et al., DN-DETR, CVPR 2022, arXiv:2203.01305
 machine    one CPU core; 4,500 updates of 16 scenes
 expected   not known: nobody else has these scenes
-measured   AP 24.8 %, AP50 37.6 % on 200 validation scenes (seed 0; 6 minutes of one CPU thread, 2026-11-18). Plain DETR had
-           AP 0.3 % after 3,000 updates, 14 minutes of a busier machine
+measured   AP 24.8 %, AP50 37.6 % on 200 validation scenes (seed 1; 6 minutes of one CPU thread, 2026-11-18);
+           plain DETR had AP 0.3 % after 3,000 updates, 14 minutes of a busier machine
 command    regard train scenes_detr_cpu --out runs/scenes
            regard detect scene.png --model runs/scenes --draw boxes.png
 """
