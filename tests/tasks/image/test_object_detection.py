@@ -4,7 +4,7 @@ boxes back in the pixels of the photo."""
 import numpy as np
 import torch
 
-from regard.data.images.scene_batch import Scene, SceneBatch
+from regard.data.images.scene_batch import Scene, SceneBatch, mask_boxes
 from regard.losses.denoising import denoising_losses, denoising_queries
 from regard.losses.detection import detection_losses
 from regard.modalities import Preprocess
@@ -109,6 +109,20 @@ def test_ap_is_one_for_the_truth_and_zero_for_nothing_and_crowds_do_not_count():
     nothing = work.evaluate(Oracle(One.batch, says=False))
     assert nothing["ap"] < 0.05
     assert nothing["loss"] > found["loss"]
+
+
+def test_an_object_is_as_large_as_its_mask():
+    """A frame of 40 x 40 pixels and one pixel wide is small; a full square of the same box is medium (COCO's rule)."""
+    masks = np.zeros((2, 96, 96), bool)
+    masks[0, 2:42, 2:42], masks[0, 3:41, 3:41] = True, False
+    masks[1, 50:90, 50:90] = True
+    pixels = np.zeros((3, 96, 96), np.uint8)
+    boxes, crowd = mask_boxes(masks), np.zeros(2, bool)
+    for seen, sizes in ((masks, {"small", "medium"}), (None, {"medium"})):
+        One.batch = SceneBatch.collate([Scene(pixels, np.array([1, 2]), boxes, crowd, seen)])
+        found = Config().build(One(image_size=96)).evaluate(Oracle(One.batch, says=True))
+        assert {size for size in ("small", "medium", "large") if f"ap_{size}" in found} == sizes
+        assert all(found[f"ap_{size}"] == 1.0 for size in sizes)
 
 
 def test_boxes_are_in_the_pixels_of_the_photo():

@@ -34,6 +34,7 @@ from regard.losses.set_matching import Matches, MatchingWeights, Targets, assign
 from regard.metrics.average_precision import DETECTION_METRICS, AveragePrecision
 from regard.metrics.base import loss_metric
 from regard.modalities.base import Output
+from regard.modalities.box_geometry import area as box_area
 from regard.modalities.box_geometry import centres_to_corners, corners_to_centres
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
@@ -126,8 +127,8 @@ class ObjectDetection(SceneTask):
             said = detections(output)
             boxes = said.boxes * image_sides(batch.sizes)[:, None]
             rows = zip(said.scores, said.classes, boxes, *_objects(batch), strict=True)
-            for score, classes, box, true_boxes, true_classes, crowd in rows:
-                scores.update(box, score, classes, true_boxes, true_classes, crowd)
+            for score, classes, box, *true in rows:
+                scores.update(box, score, classes, *true)
         found = {name: value for name, value in scores.compute().items() if math.isfinite(value)}  # sizes that occur
         return found | {"loss": total / images, "images": images}
 
@@ -165,14 +166,15 @@ def detections(output: Any) -> Detections:
     return Detections(scores, classes, centres_to_corners(output.boxes[-1].float()).clamp(0, 1))
 
 
-def _objects(batch: SceneBatch) -> tuple[Iterator[Any], Iterator[Any], Iterator[Any]]:
-    """Yield the boxes, the classes and the crowd flags of each image."""
+def _objects(batch: SceneBatch) -> list[list[Tensor]]:
+    """Return the boxes, the classes, the crowd flags and the areas of the objects, each a list over the images.
+
+    The area is that of the mask where the data have masks, as in COCO's annotations, and of the box elsewhere.
+    """
+    areas = batch.masks.sum((2, 3)) if batch.masks.numel() else box_area(batch.boxes)
     counts = batch.counts.tolist()
-    made = (
-        iter([row[:n] for row, n in zip(x, counts, strict=True)]) for x in (batch.boxes, batch.classes, batch.crowd)
-    )
-    boxes, classes, crowd = made
-    return boxes, classes, crowd
+    every = (batch.boxes, batch.classes, batch.crowd, areas)
+    return [[row[:n] for row, n in zip(values, counts, strict=True)] for values in every]
 
 
 # -- the predictor -----------------------------------------------------------------------------------------------------
