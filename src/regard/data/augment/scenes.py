@@ -6,8 +6,8 @@ Augmentations that are warps are multiplied into one matrix for each image, so t
 colours are changed. Pixels are interpolated bilinearly; masks, classes and depth are those of the nearest pixel. Boxes
 are drawn around the warped mask or, without masks, around the four warped corners, and clipped to the image. An object
 leaves if less than `min_visible` of its warped box remains. Each image is warped about its own centre and keeps its
-size; what comes from outside is grey, void in the class map, of unknown depth and in no mask. Distances in `depth` stay
-as they are, so enlarging is for relative depth.
+size; what comes from outside is grey, void in the class map, of unknown depth and in no mask. Areas become those of the
+warped masks or boxes. Distances in `depth` stay as they are, so enlarging is for relative depth.
 
 Everything runs on the device of the batch and never waits for it: M stays the same, and objects that remain move up.
 """
@@ -107,7 +107,8 @@ def warp_scenes(batch: SceneBatch, matrices: Float[Tensor, "B 2 3"], min_visible
         boxes = _around(masks).to(boxes.dtype)
         keep = keep & (boxes[..., 2] > 0)
     counts, classes, boxes, crowd, masks = _move_up(keep, batch, boxes, masks)
-    return SceneBatch(pixels, batch.sizes, counts, classes, boxes, crowd, masks, labels, depth)
+    areas = masks.sum((2, 3)).to(boxes.dtype) if masks.shape[-1] else box_geometry.area(boxes)
+    return SceneBatch(pixels, batch.sizes, counts, classes, boxes, crowd, masks, labels, depth, areas)
 
 
 def _warp_boxes(

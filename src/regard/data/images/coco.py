@@ -4,7 +4,8 @@
     folder/instances_train.json                   folder/*.zip or folder/images/     BCCD
     folder/train/_annotations.coco.json           folder/train/*.jpg                 Roboflow
 
-Category ids may have gaps: class k is the k-th category by id. Boxes are clipped to their image. Left out, with one
+Category ids may have gaps: class k is the k-th category by id. Boxes are clipped to their image. An object's `area`, by
+which COCO calls it small, medium or large, is read; without it that of its mask or box counts. Left out, with one
 warning for all: objects whose box has no area inside the image, objects whose polygons enclose nothing, and images
 whose file is missing. Refused: ids that occur twice or refer to nothing, numbers that are not finite, masks and files
 of another size than the image's.
@@ -19,7 +20,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
-from regard.data.images.scene_batch import Scene, take_objects
+from regard.data.images.scene_batch import Scene, object_areas, take_objects
 from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDataset
 
 log = logging.getLogger("regard")
@@ -137,6 +138,8 @@ class COCOSource:
             np.array([bool(each.get("iscrowd", 0)) for each in objects], bool),
             masks,
         )
+        given = [each.get("area", found) for each, found in zip(objects, object_areas(scene).tolist(), strict=True)]
+        scene = replace(scene, areas=np.array(given, np.float32))
         return scene if masks is None else take_objects(scene, masks.any(axis=(1, 2)))  # thinner than a pixel: dropped
 
     def contents(self) -> Iterable[np.ndarray]:
@@ -153,6 +156,8 @@ def _checked(annotation: dict[str, Any], image: dict[str, Any], file: Path) -> d
     left, top, wide, high = map(float, box)
     across, down = image["width"], image["height"]
     corners = [max(0.0, left), max(0.0, top), min(across, left + wide), min(down, top + high)]
+    if not (_is_finite(area := annotation.get("area", 0)) and area >= 0):
+        raise BadInput(f"{where} has the area {area}; expected a finite number, at least 0")
     return {**annotation, "corners": corners}
 
 

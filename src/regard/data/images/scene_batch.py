@@ -36,6 +36,7 @@ class Scene:
     masks: np.ndarray | None = None  # M Y X
     labels: np.ndarray | None = None  # uint8, Y X; VOID: ignored
     depth: np.ndarray | None = None  # Y X; NaN: unknown
+    areas: np.ndarray | None = None  # M, square pixels, where annotated; else those of the masks or boxes count
 
     @property
     def size(self) -> tuple[int, int]:
@@ -45,7 +46,7 @@ class Scene:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.pixels, self.classes, self.boxes, self.crowd, self.masks, self.labels, self.depth)
+        arrays = (self.pixels, self.classes, self.boxes, self.crowd, self.masks, self.labels, self.depth, self.areas)
         return sum(array.nbytes for array in arrays if array is not None)
 
     def __len__(self) -> int:
@@ -66,6 +67,7 @@ class SceneBatch(TensorBatch):
     masks: Bool[Tensor, "B M my mx"]  # pixels of each object; B M 0 0 where the data have no masks
     labels: UInt8[Tensor, "B ly lx"]  # class of each pixel, VOID: ignored; B 0 0 where the data have none
     depth: Float[Tensor, "B dy dx"]  # metres or relative, NaN: unknown; B 0 0 where the data have none
+    areas: Float[Tensor, "B M"]  # of each object, square pixels: annotated, or those of the masks, or of the boxes
 
     @property
     def present(self) -> Bool[Tensor, "B M"]:
@@ -93,7 +95,7 @@ class SceneBatch(TensorBatch):
             raise BadInput(f"a scene of {sizes.max(0)[0]} x {sizes.max(0)[1]} pixels does not fit into {y} x {x}")
         pixels = np.zeros((b, len(scenes[0].pixels), y, x), np.uint8)
         classes, crowd = np.zeros((b, m), np.int64), np.zeros((b, m), bool)
-        boxes = np.zeros((b, m, 4), np.float32)
+        boxes, areas = np.zeros((b, m, 4), np.float32), np.zeros((b, m), np.float32)
         first = scenes[0]
         masks = np.zeros((b, m, *((0, 0) if first.masks is None else (y, x))), bool)
         labels = np.full((b, *((0, 0) if first.labels is None else (y, x))), VOID, np.uint8)
@@ -103,6 +105,7 @@ class SceneBatch(TensorBatch):
             pixels[i, :, :rows, :columns] = scene.pixels
             if scene.classes is not None and scene.boxes is not None:
                 classes[i, :n], boxes[i, :n] = scene.classes, scene.boxes
+                areas[i, :n] = object_areas(scene)
             if scene.crowd is not None:
                 crowd[i, :n] = scene.crowd
             if scene.masks is not None:
@@ -112,14 +115,25 @@ class SceneBatch(TensorBatch):
             if scene.depth is not None:
                 depth[i, :rows, :columns] = scene.depth
         counts = np.array([len(scene) for scene in scenes])
-        return cls(*(torch.from_numpy(a) for a in (pixels, sizes, counts, classes, boxes, crowd, masks, labels, depth)))
+        arrays = (pixels, sizes, counts, classes, boxes, crowd, masks, labels, depth, areas)
+        return cls(*map(torch.from_numpy, arrays))
 
 
 def take_objects(scene: Scene, which: Any) -> Scene:
     """Return a scene with these of its objects (numbers, or True for each that stays)."""
-    objects = (scene.classes, scene.boxes, scene.crowd, scene.masks)
-    classes, boxes, crowd, masks = (None if array is None else array[which] for array in objects)
-    return replace(scene, classes=classes, boxes=boxes, crowd=crowd, masks=masks)
+    names = ("classes", "boxes", "crowd", "masks", "areas")
+    known = {name: array for name in names if (array := getattr(scene, name)) is not None}
+    return replace(scene, **{name: array[which] for name, array in known.items()})
+
+
+def object_areas(scene: Scene) -> np.ndarray:
+    """Return the area of each object in square pixels: as annotated, or that of its mask, or that of its box."""
+    if scene.areas is not None:
+        return scene.areas
+    if scene.masks is not None:
+        return scene.masks.sum((1, 2))
+    assert scene.boxes is not None
+    return (scene.boxes[:, 2:] - scene.boxes[:, :2]).prod(1)
 
 
 def mask_boxes(masks: np.ndarray) -> np.ndarray:

@@ -235,7 +235,8 @@ def resize_scene(scene: Scene, canvas: tuple[int, int]) -> Scene:
         for values in (scene.masks, scene.labels, scene.depth)
     )
     boxes = None if scene.boxes is None else (scene.boxes * (across, down, across, down)).astype(np.float32)
-    resized = replace(scene, pixels=np.stack(bands), boxes=boxes, masks=masks, labels=labels, depth=depth)
+    areas = None if scene.areas is None else scene.areas * (down * across)
+    resized = replace(scene, pixels=np.stack(bands), boxes=boxes, masks=masks, labels=labels, depth=depth, areas=areas)
     return resized if masks is None else take_objects(resized, masks.any((1, 2)))  # small ones may have vanished
 
 

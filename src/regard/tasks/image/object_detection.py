@@ -34,7 +34,6 @@ from regard.losses.set_matching import Matches, MatchingWeights, Targets, assign
 from regard.metrics.average_precision import DETECTION_METRICS, AveragePrecision
 from regard.metrics.base import loss_metric
 from regard.modalities.base import Output
-from regard.modalities.box_geometry import area as box_area
 from regard.modalities.box_geometry import centres_to_corners, corners_to_centres
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
@@ -167,13 +166,9 @@ def detections(output: Any) -> Detections:
 
 
 def _objects(batch: SceneBatch) -> list[list[Tensor]]:
-    """Return the boxes, the classes, the crowd flags and the areas of the objects, each a list over the images.
-
-    The area is that of the mask where the data have masks, as in COCO's annotations, and of the box elsewhere.
-    """
-    areas = batch.masks.sum((2, 3)) if batch.masks.numel() else box_area(batch.boxes)
+    """Return the boxes, the classes, the crowd flags and the areas of the objects, each a list over the images."""
     counts = batch.counts.tolist()
-    every = (batch.boxes, batch.classes, batch.crowd, areas)
+    every = (batch.boxes, batch.classes, batch.crowd, batch.areas)
     return [[row[:n] for row, n in zip(values, counts, strict=True)] for values in every]
 
 
