@@ -6,7 +6,8 @@ licence    nothing but random bits
 paper      Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401 (section 4.3)
 machine    one CPU thread
 expected   not learned (the paper, after 30,000 sequences and more)
-measured   not yet
+measured   wrong bits per sequence (of 18), 100 sequences each, on test: 7.0 of 6 items, 8.1 of 10, 8.6 of 15, 8.6 of 20
+           (3,750 updates, 20 seconds, one CPU thread, seed 1, 2026-11-18; one seed)
 command    regard train lstm_recall --out runs/lstm-recall
            regard eval runs/lstm-recall
 """

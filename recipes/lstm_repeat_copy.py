@@ -6,7 +6,8 @@ licence    nothing but random bits
 paper      Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401 (section 4.2)
 machine    one CPU thread
 expected   learned more slowly, not beyond the lengths and copies of training (the paper)
-measured   not yet
+measured   wrong bits per sequence, 100 sequences each, on test: 302 of 10 vectors x 10 copies, 691 of 20 x 10, 706 of
+           10 x 20, 1,548 of 20 x 20 (3,750 updates, 21 seconds, one CPU thread, seed 1, 2026-11-18; one seed)
 command    regard train lstm_repeat_copy --out runs/lstm-repeat-copy
            regard eval runs/lstm-repeat-copy
 """

@@ -6,7 +6,8 @@ licence    nothing but random bits
 paper      Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401 (section 4.3)
 machine    one CPU thread
 expected   none to few wrong bits up to 12 items (the paper, feed-forward controller)
-measured   not yet
+measured   wrong bits per sequence (of 18), 100 sequences each, on test: 0 of 6, 10 and 15 items, 6.8 of 20 (3,750
+           updates, 4 minutes, one CPU thread, seed 1, 2026-11-18; one seed)
 command    regard train ntm_recall --out runs/ntm-recall
            regard eval runs/ntm-recall
 """

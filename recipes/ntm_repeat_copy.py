@@ -6,7 +6,8 @@ licence    nothing but random bits
 paper      Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401 (section 4.2)
 machine    one CPU thread
 expected   longer sequences solved, more copies than 10 miscounted (the paper)
-measured   not yet
+measured   wrong bits per sequence, 100 sequences each, on test: 2.5 of 10 vectors x 10 copies, 5.5 of 20 x 10, 105 of
+           10 x 20, 658 of 20 x 20 (3,750 updates, 4 minutes, one CPU thread, seed 1, 2026-11-18; one seed)
 command    regard train ntm_repeat_copy --out runs/ntm-repeat-copy
            regard eval runs/ntm-repeat-copy
 """
