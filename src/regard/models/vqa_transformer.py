@@ -7,8 +7,8 @@
 
     words     x ← x + self(x);    x ← x + cross(x, patches);    x ← x + feed(x)        in every layer of the decoder
 
-``model(images, questions)`` returns the logits of the answers to one question about each image. To ask several about
-one image, encode it once: ``model.answer(model.look(images).repeat_interleave(K, 0), questions)``. Word 0 is padding.
+``model(images, questions)`` returns the logits of the answers to one question about each image (B T), or to several
+(B K T), for which each image is encoded once. Word 0 is padding.
 
 This is the image-grounded text encoder of BLIP with a classifier of answers, as in the VQA data's own baselines.
 
@@ -38,6 +38,7 @@ from regard.models.contract import ModelContract
 from regard.models.vit import Config as ViTConfig
 from regard.models.vit import ViT
 from regard.positions import POSITIONS
+from regard.tokens.patches import grid_size
 
 PAD = 0  # word id of padding
 
@@ -64,6 +65,16 @@ class Config:
     max_words: int = 32
     dropout: float = field(0.0, low=0, below=1)
     feedforward: str = "gelu"
+
+    @property
+    def image_size(self) -> int:
+        """Pixels per side that the position vectors are made for."""
+        return self.picture.image_size
+
+    @property
+    def channels(self) -> int:
+        """Channels of images."""
+        return self.picture.channels
 
     def quick(self) -> Config:
         """Return the settings of a quick run."""
@@ -107,11 +118,19 @@ class VQATransformer(ModelContract):
     def forward(
         self,
         images: Float[Tensor, "B C Y X"],
-        questions: Int[Tensor, "B T"],
+        questions: Int[Tensor, "B *K T"],
         pass_state: PassState | None = None,
-    ) -> Float[Tensor, "B answers"]:
-        """Return the logits of the answers to a question about each image."""
-        return self.answer(self.look(images, pass_state), questions, pass_state)
+    ) -> Float[Tensor, "B *K answers"]:
+        """Return the logits of the answers to the questions about each image."""
+        patches = self.look(images, pass_state)
+        if questions.ndim == 3:
+            patches = patches.repeat_interleave(questions.shape[1], 0)
+        logits = self.answer(patches, questions.flatten(0, -2), pass_state)
+        return logits.view(*questions.shape[:-1], -1)
+
+    def grid_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Return the rows and columns of the patches of an image."""
+        return grid_size(image_size, self.picture.stem.stride)
 
     def look(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B N C"]:
         """Return the patches of images after the encoder."""

@@ -23,8 +23,6 @@ arXiv:1612.06890
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -40,6 +38,7 @@ from regard.core.validation import validate
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.images import composed_scenes
 from regard.data.images.image_shards import MEAN, STD
+from regard.tokens.question_forms import QuestionForms
 from regard.tokens.story_words import StoryWords
 
 KINDS = ("count", "same", "colour", "side")  # of questions, in the order in which a scene has them
@@ -55,10 +54,18 @@ ANY = "things"  # the plural of all of them
 HUES = {"red": 0.0, "yellow": 0.155, "green": 0.35, "blue": 0.61, "purple": 0.79}
 COLOURS = (*HUES, "white")
 FORMS = {  # of each kind, all as likely; words in braces are slots
-    "count": ("how many {colour} {things} are there", "how many {colour} {things}"),
+    "count": (
+        "how many {colour} {things}",
+        "how many {colour} {things} are there",
+        "how many {colour} {things} are in the picture",
+        "how many {colour} {things} do you see",
+    ),
     "same": ("are the {thing} and the {thing} the same {word}", "do the {thing} and the {thing} have the same {word}"),
     "colour": ("what {word} is the {thing}", "which {word} is the {thing}"),
-    "side": ("is the {thing} left or right of the {thing}",),
+    "side": (
+        "is the {thing} left or right of the {thing}",
+        "is the {thing} to the left or to the right of the {thing}",
+    ),
 }
 SLOTS = {
     "colour": (*COLOURS, ""),
@@ -126,18 +133,14 @@ class SceneQuestions(Dataset):
     def title(self) -> str:
         return "questions about composed scenes"
 
-    def forms(self) -> list[str]:
-        """Return the forms of questions, with slots in braces."""
-        return [form for forms in FORMS.values() for form in forms]
-
-    def slots(self) -> dict[str, list[str]]:
-        """Return the words that may stand in each slot; "": it may be left out."""
-        return {name: list(words) for name, words in SLOTS.items()}
+    def forms(self) -> QuestionForms:
+        """Return the forms of questions."""
+        return QuestionForms([form for forms in FORMS.values() for form in forms], SLOTS)
 
     def words(self) -> StoryWords:
         """Return all words of questions, and the answers."""
         answers = [*map(str, range(MAX_COUNT + 1)), "yes", "no", *COLOURS, "left", "right"]
-        return StoryWords.of([*(re.sub(r"{.*?}", " ", form) for form in self.forms()), *itertools.chain(*SLOTS.values())], answers)  # fmt: skip  # noqa: E501
+        return StoryWords.of(self.forms().words(), answers)
 
     def load(self, split: str, words: StoryWords) -> SceneQuestionSplit:
         """Return a split with its questions as word ids."""
@@ -151,7 +154,7 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
         self.settings, self.words, self.batch_size = settings, words, settings.batch_size
         self.part, self.composer = part, QuestionComposer(settings, part)
         self.answers = {answer: i for i, answer in enumerate(words.answers)}
-        self.max_words = max(len(form.split()) for form in settings.forms())
+        self.max_words = max(len(form.split()) for form in settings.forms().forms)
         self._cached: dict[int, QuestionScene] = {}
 
     def __len__(self) -> int:
@@ -162,7 +165,7 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
             raise IndexError(i)
         if (found := self._cached.get(i)) is None:
             made = self.composer.compose(i)
-            if made.pixels.nbytes * 2 * len(self) > MAX_CACHED_BYTES:
+            if 1.5 * made.pixels.nbytes * len(self) > MAX_CACHED_BYTES:  # with the masks, one bit for a pixel
                 return made
             found = self._cached[i] = made._replace(masks=np.packbits(made.masks, axis=-1))
         return found._replace(masks=np.unpackbits(found.masks, axis=-1, count=found.pixels.shape[2]).view(bool))

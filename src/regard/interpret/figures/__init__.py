@@ -10,6 +10,7 @@ FIGURES: Registry = {
     "token_maps": ("regard.interpret.figures.token_maps", "TokenMapsFigure"),
     "pixel_attribution": ("regard.interpret.figures.pixel_attribution", "PixelAttributionFigure"),
     "object_attention": ("regard.interpret.figures.object_attention", "ObjectAttentionFigure"),
+    "question_attention": ("regard.interpret.figures.question_attention", "QuestionAttentionFigure"),
     "dense": ("regard.interpret.figures.dense", "DenseFigure"),
     "ctc_lattice": ("regard.interpret.figures.audio", "CTCLatticeFigure"),
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),
