@@ -14,8 +14,8 @@ def ask(
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="An image file.", show_default=False)],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question about it.", show_default=False)],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), a folder, or a run.")
-    ] = "scene-questions",
+        str, typer.Option(metavar="NAME", help="A folder or a run of a model of questions about pictures.")
+    ],
     k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Answers to print.")] = 1,
     see: Annotated[
         Path | None,
@@ -30,9 +30,10 @@ def ask(
     was not taught gets an answer that says so, and stderr says what it was taught.
 
     \b
-      regard ask scene.png "How many red digits?"
-      regard ask scene.png "Is the bag left or right of the shoe?" --see looked.png
-      regard ask scene.png "What colour is the dress?" -k 3 --json
+      regard train vqa_scenes --out runs/vqa
+      regard ask scene.png "How many red digits?" --model runs/vqa
+      regard ask scene.png "Is the bag left or right of the shoe?" --model runs/vqa --see looked.png
+      regard ask scene.png "What colour is the dress?" --model runs/vqa -k 3 --json
     """
     import json
 

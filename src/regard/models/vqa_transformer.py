@@ -132,7 +132,7 @@ class VQATransformer(ModelContract):
         """Return the rows and columns of the patches of an image."""
         return grid_size(image_size, self.picture.stem.stride)
 
-    def look(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B N C"]:
+    def look(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B N D"]:
         """Return the patches of images after the encoder."""
         return self.picture.forward_features(images, branch(pass_state, "picture"))
 

@@ -17,7 +17,11 @@ from regard.interpret.figures.output import OutputFigure
 class QuestionAttentionFigure(OutputFigure):
     """The picture, and maps of the words; `heads` shows the token that the answer is read from."""
 
-    views: ClassVar[Mapping[str, Sequence[str]]] = {"cross": ("layer", "head"), "heads": ("layer",), "layers": ("head",)}
+    views: ClassVar[Mapping[str, Sequence[str]]] = {
+        "cross": ("layer", "head"),
+        "heads": ("layer",),
+        "layers": ("head",),
+    }
 
     @property
     def title(self) -> str:

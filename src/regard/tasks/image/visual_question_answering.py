@@ -10,8 +10,8 @@
 
 A question whose form or words were not in the training data gets the answer `NOT_LEARNED`, not a guess.
 
-Antol et al.: VQA: Visual Question Answering. ICCV 2015. arXiv:1505.00468; Goyal et al.: Making the V in VQA Matter. CVPR
-2017. arXiv:1612.00837 (blind baselines)
+Antol et al.: VQA: Visual Question Answering. ICCV 2015. arXiv:1505.00468; Goyal et al.: Making the V in VQA Matter.
+CVPR 2017. arXiv:1612.00837 (blind baselines)
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class VisualQuestionAnswering(SplitTask["SceneQuestionSplit"]):
 class VisualQuestionAnswerer(Predictor):
     """A picture and a question in, the answers with their probabilities out.
 
-        ask = regard.load("scene-questions")
+        ask = regard.load("runs/vqa")
         ask("scene.png", "How many red digits are there?").label        "3"
 
     A question of a form, or with words, that the model was not taught gets the answer `NOT_LEARNED`.
