@@ -45,7 +45,8 @@ PAD = 0  # word id of padding
 
 def picture_encoder(**settings: Any) -> ViTConfig:
     """Return the Config of a ViT without class token and head, whose patches are read."""
-    return ViTConfig(**{"num_classes": 0, "num_prefix_tokens": 0, "pool": "mean"} | settings)
+    without_head: dict[str, Any] = {"num_classes": 0, "num_prefix_tokens": 0, "pool": "mean"}
+    return ViTConfig(**without_head | settings)
 
 
 _SMALL = picture_encoder(
@@ -67,7 +68,7 @@ class Config:
     feedforward: str = "gelu"
 
     @property
-    def image_size(self) -> int:
+    def image_size(self) -> int | tuple[int, int]:
         """Pixels per side that the position vectors are made for."""
         return self.picture.image_size
 
