@@ -1,4 +1,4 @@
-"""Answers follow from the objects, all answers of a kind are as likely, and masks are those of the objects asked about."""
+"""Answers follow from the objects, all of a kind are as likely, and masks are those of the objects asked about."""
 
 import numpy as np
 import pytest
