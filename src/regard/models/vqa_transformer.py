@@ -127,7 +127,7 @@ class VQATransformer(ModelContract):
         if questions.ndim == 3:
             patches = patches.repeat_interleave(questions.shape[1], 0)
         logits = self.answer(patches, questions.flatten(0, -2), pass_state)
-        return logits.view(*questions.shape[:-1], -1)
+        return logits if questions.ndim == 2 else logits.unflatten(0, questions.shape[:2])
 
     def grid_size(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Return the rows and columns of the patches of an image."""
@@ -143,7 +143,7 @@ class VQATransformer(ModelContract):
         """Return the logits of the answers, given encoded images."""
         if questions.shape[1] > self.config.max_words:
             raise BadInput(f"a question may have at most {self.config.max_words} words, got {questions.shape[1]}")
-        first = self.class_token.to(patches.dtype).expand(len(questions), 1, -1)
+        first = self.class_token.to(patches.dtype).expand(questions.shape[0], 1, -1)
         words = torch.cat([first, self.words(questions)], 1)
         is_word = torch.cat([torch.ones_like(questions[:, :1], dtype=torch.bool), questions != PAD], 1)
         read = self.decoder(words, patches, KeyMask(is_word), None, branch(pass_state, "decoder"))
