@@ -58,8 +58,8 @@ _SMALL = picture_encoder(
 class Config:
     """Hyperparameters; the defaults are for pictures of 96 x 96 pixels and short questions."""
 
-    vocab: int  # word ids, padding among them
-    num_classes: int  # answers
+    vocab: int = 64  # word ids, padding among them
+    num_classes: int = 15  # answers
     picture: ViTConfig = _SMALL  # its width and heads are also the decoder's
     layers: int = 2  # of the decoder
     ffn: int = 192
