@@ -118,7 +118,7 @@ class TestEveryModelOfImages:
 
 
 SHALLOW = {"swin": {"heads": (2,), "layers": (2,)}, "mvit": {"layers": (1, 1)}, "resnet": {"layers": (1, 1)}}
-SHALLOW["efficientnet_lite"] = {}
+SHALLOW |= {"efficientnet_lite": {}, "lr_net": {"layers": (1, 1)}, "learn_to_pay_attention": {}}
 SHALLOW |= {"swinv2": SHALLOW["swin"]} | {name: {"layers": 1} for name in NAMES if name not in (*SHALLOW, "swinv2")}
 COMPILED = f"""
 import torch

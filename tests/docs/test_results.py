@@ -413,7 +413,7 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "tapes": ({"name": "copy_tape", "bits": 8}, {"wrong_bits": 1.5, "loss": 0.1, "wrong_bits_20": 1.5, "sequences": 9},
-              {("loss", "bit", 0.1), ("wrong_bits", "", 1.5)}),
+              {("loss", "bit", 0.1), ("wrong_bits", "all sizes", 1.5), ("wrong_bits", "size 20", 1.5)}),
     "arithmetic": ({"name": "arithmetic", "digits": 8},
         {"loss": 0.1, "accuracy": 0.99, "exact_match": 0.9, "tokens": 5},
                    {("loss", "digit", 0.1), ("accuracy", "digit", 0.99), ("exact_match", "", 0.9)}),

@@ -46,6 +46,8 @@ MODELS: Registry = {
     "detr": ("regard.models.detr", "DETR"),
     "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
+    "lr_net": ("regard.models.lr_net", "LRNet"),
+    "learn_to_pay_attention": ("regard.models.learn_to_pay_attention", "LearnToPayAttention"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
     "ram": ("regard.models.ram", "RAM"),
     "cct": ("regard.models.cct", "CCT"),
