@@ -60,7 +60,9 @@ def glimpse_path(
             axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=1.3))
         mark = {"boxstyle": "circle,pad=0.15", "facecolor": colour, "edgecolor": "none"}
         axes.text(x, y, str(number), font=font(7), color=INK, ha="center", va="center", bbox=mark, clip_on=True)
-        for place, square in enumerate([] if seen is None else seen[number - 1]):
+        if seen is None:
+            continue
+        for place, square in enumerate(seen[number - 1]):
             left = MARGIN + wide * scale + 0.45 + place * (_SEEN + _GAP)
             down = top + (number - 1) * (cell + _GAP)
             if not place:
