@@ -190,10 +190,11 @@ class Filterbank(nn.Module):
         self.parameters_from = nn.Linear(hidden, 5)  # g̃_Y, g̃_X, log σ², log δ̃, log γ
 
     def forward(self, h: Float[Tensor, "B F"]) -> Window:
-        raw, logs = self.parameters_from(h).split([2, 3], 1)
+        found = self.parameters_from(h)
+        found = found.to(torch.promote_types(found.dtype, torch.float32))  # pixels are counted in more than 8 bits
+        raw, logs = found.split([2, 3], 1)
         log_variance, log_stride, log_gamma = logs.clamp(-LOG_LIMIT, LOG_LIMIT).split(1, 1)
-        sides = raw.new_tensor(self.grid)
-        center = (sides + 1) / 2 * (raw + 1)
+        center = (raw.new_tensor(self.grid) + 1) / 2 * (raw + 1)
         stride = (max(self.grid) - 1) / (self.size - 1) * log_stride.exp()
         offsets = torch.arange(1, self.size + 1, device=h.device) - self.size / 2 - 0.5
         centers = center[..., None] + offsets * stride[..., None]  # B 2 N
@@ -202,7 +203,8 @@ class Filterbank(nn.Module):
             (-0.5 * precision * (torch.arange(1, side + 1, device=h.device) - at[..., None]) ** 2).softmax(-1)
             for side, at in zip(self.grid, centers.unbind(1), strict=True)
         )
-        return Window(center, stride, (log_variance / 2).exp(), log_gamma.exp(), rows, columns)
+        window = Window(center, stride, (log_variance / 2).exp(), log_gamma.exp(), rows, columns)
+        return Window(*(part.to(h.dtype) for part in window))
 
 
 class ObservedWindows(ObservedWeights):

@@ -74,6 +74,7 @@ PREDICTORS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "variational_image_generation": ("regard.tasks.image.variational_image_generation", "LatentImageGenerator"),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),

@@ -3,8 +3,7 @@
     objective    the variational bound, -log p(image) <= -log p(image | z) + KL(q(z | image) || p(z)), with one draw of z
     metric       bound, in nats per image, and its two parts; evaluation draws z from a fixed seed
     decoding     z ~ N(0, 1), scaled by a temperature; the image is the probability of every pixel
-    predict      `LatentImageGenerator`: seeds in, images with all steps out
-                 `ImageReconstructor`: images in, the same images as the model draws them out
+    predict      `LatentImageGenerator`: seeds in, images out, with the canvas after every step
 
 Pixels from 128 on are 1, the others 0; `data.images.binarized_images` has images whose pixels are drawn beforehand.
 
@@ -13,7 +12,6 @@ Gregor et al.: DRAW. ICML 2015. arXiv:1502.04623; Kingma, Welling: Auto-Encoding
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,10 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.config import field
 from regard.core.shapes import Float, Tensor, pair
 from regard.metrics.base import Metric, loss_metric
+from regard.modalities.generated_image import GeneratedImage
+from regard.modalities.number import Number
 from regard.tasks.base import SplitTask
-from regard.tasks.image.image_generation import to_levels
+from regard.tasks.image.image_generation import SAMPLED_IMAGES, read_seed, to_levels
+from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:  # a predictor starts without the modules of training
     from regard.data.images.image_dataset import ImageDataset
@@ -101,3 +103,50 @@ def bound_parts(model: nn.Module, batch: ImageBatch, noise: Float[Tensor, "B T Z
     logits, kl = model(images, noise)
     nats = F.binary_cross_entropy_with_logits(logits.float(), images, reduction="sum")
     return {"reconstruction": nats, "kl": kl.float().sum()}
+
+
+# -- the predictor -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LatentOptions:
+    """Options of generation."""
+
+    temperature: float = field(1.0, low=0, high=10, help="standard deviation of z; 0: the image of z = 0")
+
+
+class LatentImageGenerator(Predictor):
+    """Seeds in, images out: the same seed draws the same image. `frames` has the canvas after every step.
+
+    draw = regard.load("runs/draw")
+    draw(7).to_gif()                     the bytes of an animation
+    draw(range(16), temperature=0.9)     a list of sixteen
+    """
+
+    inputs = {"seed": Number}  # noqa: RUF012
+    outputs = GeneratedImage
+    options = LatentOptions
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model.eval()
+
+    @torch.no_grad()
+    def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
+        latents, drawn = [self.latent(read_seed(seed)) for seed in batch], list[GeneratedImage]()
+        for at in range(0, len(latents), SAMPLED_IMAGES):
+            z = options.temperature * torch.stack(latents[at : at + SAMPLED_IMAGES])
+            canvases = cast(Any, self.model).generate(z.to(next(self.model.parameters()).device))
+            drawn += [to_generated(steps) for steps in canvases]
+        return drawn
+
+    def latent(self, seed: int) -> Float[Tensor, "T Z"]:
+        """Return z ~ N(0, 1) of a seed, on the CPU: the same numbers for every device."""
+        config = cast(Any, self.model).config
+        return torch.randn(config.steps, config.latent, generator=torch.Generator().manual_seed(seed))
+
+
+def to_generated(canvases: Float[Tensor, "T C Y X"]) -> GeneratedImage:
+    """Return logits of pixels after every step as an image of their probabilities, black for 0 and white for 1."""
+    pixels = (255 * canvases.float().sigmoid()).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    frames = pixels[..., 0] if pixels.shape[3] == 1 else pixels
+    return GeneratedImage(frames[-1], frames)
