@@ -32,7 +32,6 @@ from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
 from regard.blocks.rnn import LSTMCell, undecorated
-from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.lazy_dynamo import disable_compile
 from regard.core.shapes import Float, Pair, Size, Tensor, pair
@@ -186,6 +185,8 @@ class Filterbank(nn.Module):
 
     def __init__(self, size: int, hidden: int, grid: Pair) -> None:
         super().__init__()
+        if size < 2:
+            raise BadInput(f"A window needs at least 2 x 2 filters, got size {size}.")
         self.size, self.grid = size, grid
         self.parameters_from = nn.Linear(hidden, 5)  # g̃_Y, g̃_X, log σ², log δ̃, log γ
 
@@ -207,16 +208,14 @@ class Filterbank(nn.Module):
         return Window(*(part.to(h.dtype) for part in window))
 
 
-class ObservedWindows(ObservedWeights):
-    """The windows of all steps, which `watch` records as B 1 T (Y X): the mean of the filters over the pixels."""
+def observed_windows(kind: str, side: int) -> ObservedWeights:
+    """Return what `watch` records as B 1 T (Y X): the mean over the filters of the windows of all steps."""
 
-    def __init__(self, kind: str, rows: int) -> None:
-        super().__init__(kind)
-        self.rows = rows
-
-    def to_bhnm(self, weights: Float[Tensor, "B T N YX"]) -> Float[Tensor, "B 1 T M"]:
-        rows, columns = weights.mean(2).tensor_split([self.rows], -1)
+    def to_bhnm(weights: Float[Tensor, "B T N YX"]) -> Float[Tensor, "B 1 T M"]:
+        rows, columns = weights.mean(2).tensor_split([side], -1)
         return (rows[..., :, None] * columns[..., None, :]).flatten(2)[:, None]
+
+    return ObservedWeights(kind, to_bhnm)
 
 
 class GaussianReader(nn.Module):
@@ -225,11 +224,11 @@ class GaussianReader(nn.Module):
     `width` is that of what is read at a step, `known_width` that of what the encoder sees at every step.
     """
 
-    def __init__(self, size: int = field(5, low=2), *, hidden: int, channels: int, grid: Pair) -> None:
+    def __init__(self, size: int = 5, *, hidden: int, channels: int, grid: Pair) -> None:
         super().__init__()
         self.width, self.known_width = 2 * channels * size**2, 0
         self.filterbank = Filterbank(size, hidden, grid)
-        self.observed = ObservedWindows("read", grid[0])
+        self.observed = observed_windows("read", grid[0])
 
     def forward(
         self, h: Float[Tensor, "B F"], images: Float[Tensor, "B C Y X"], missing: Float[Tensor, "B C Y X"]
@@ -245,12 +244,12 @@ class GaussianReader(nn.Module):
 class GaussianWriter(nn.Module):
     """Write N x N numbers of every channel through a filterbank."""
 
-    def __init__(self, size: int = field(5, low=2), *, hidden: int, channels: int, grid: Pair) -> None:
+    def __init__(self, size: int = 5, *, hidden: int, channels: int, grid: Pair) -> None:
         super().__init__()
         self.patch = nn.Linear(hidden, channels * size**2)
         self.filterbank = Filterbank(size, hidden, grid)
         self.shape = (channels, size, size)
-        self.observed = ObservedWindows("write", grid[0])
+        self.observed = observed_windows("write", grid[0])
 
     def forward(self, h: Float[Tensor, "B F"]) -> tuple[Float[Tensor, "B C Y X"], Window]:
         window = self.filterbank(h)
@@ -261,7 +260,7 @@ class GaussianWriter(nn.Module):
         observe_windows(self.observed, windows)
 
 
-def observe_windows(observed: ObservedWindows, windows: list[Window | None]) -> None:
+def observe_windows(observed: ObservedWeights, windows: list[Window | None]) -> None:
     """Hand the filters of all steps to `watch`; a step that read nothing has none."""
     with torch.no_grad():
         filters = [torch.cat([window.rows, window.columns], -1) for window in windows if window is not None]

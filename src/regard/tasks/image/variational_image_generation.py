@@ -1,6 +1,6 @@
 """Variational image generation: black and white images from latent variables, and the bound on their likelihood.
 
-    objective    the variational bound, -log p(image) <= -log p(image | z) + KL(q(z | image) || p(z)), with one draw of z
+    objective    the bound, -log p(image) <= -log p(image | z) + KL(q(z | image) || p(z)), with one draw of z
     metric       bound, in nats per image, and its two parts; evaluation draws z from a fixed seed
     decoding     z ~ N(0, 1), scaled by a temperature; the image is the probability of every pixel
     predict      `LatentImageGenerator`: seeds in, images out, with the canvas after every step
