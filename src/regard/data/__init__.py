@@ -47,6 +47,7 @@ DATA: Registry = {
     "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
     "binarized_images": ("regard.data.images.binarized_images", "BinarizedImages"),
+    "translated_images": ("regard.data.images.translated_images", "TranslatedImages"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),

@@ -2,7 +2,7 @@
 
     BinarizedImages()          MNIST: 50,000 images to train on, 10,000 for validation, 10,000 for test
 
-The bits of a split depend on `seed` alone, so every epoch and every evaluation sees the same ones. The published numbers
+The bits of a split depend on `seed` alone, so every epoch and every evaluation sees the same ones. Published numbers
 of density models on MNIST use one such draw that Salakhutdinov and Murray made. Theirs is a file that we do not have:
 ours has the same distribution and other bits.
 
