@@ -135,7 +135,7 @@ class DRAW(ModelContract):
         """
         unroll = undecorated(self.unroll) if torch.compiler.is_exporting() else self.unroll
         steps = unroll(noise, images)
-        return steps[-1].canvas, torch.stack([step.kl for step in steps], 1)
+        return steps[-1].canvas, torch.stack([step.kl for step in steps if step.kl is not None], 1)
 
     def generate(self, noise: Float[Tensor, "B T Z"]) -> Float[Tensor, "B T C Y X"]:
         """Return the canvas after every step, as logits; `noise` is z ~ N(0, 1)."""
