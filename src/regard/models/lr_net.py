@@ -55,7 +55,7 @@ class Config:
 
 _SMALL: dict[str, Any] = {"stem": "small", "image_size": 32, "num_classes": 10}
 
-# 50 is the paper's table 1; 26 has two blocks a stage, as its appendix's smaller ones. The others are our own; tiny is
+# 50 is the paper's table 1; 26 has two blocks a stage. It and the others are our own; tiny is
 # for tests.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {
