@@ -408,7 +408,8 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     "visual_question_answering": (
         {"name": "scene_questions"},
         {"loss": 0.5, "accuracy": 0.8, "accuracy_count": 0.7, "accuracy_side": 0.9, "questions": 4000},
-        {("loss", "question", 0.5), *(("accuracy", *one) for one in (("question", 0.8), ("count", 0.7), ("side", 0.9)))},
+        {("loss", "question", 0.5)}
+        | {("accuracy", unit, value) for unit, value in (("question", 0.8), ("count", 0.7), ("side", 0.9))},
     ),
     "panoptic_segmentation": (
         {"name": "camvid"},
