@@ -47,6 +47,8 @@ MODELS: Registry = {
     "deformable_detr": ("regard.models.deformable_detr", "DeformableDETR"),
     "resnet": ("regard.models.resnet", "ResNet"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
+    "show_and_tell": ("regard.models.show_and_tell", "ShowAndTell"),
+    "show_attend_and_tell": ("regard.models.show_attend_and_tell", "ShowAttendAndTell"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
     "deit": ("regard.models.deit", "DeiT"),
