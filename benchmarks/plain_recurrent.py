@@ -53,7 +53,7 @@ class PlainRNNsearch(_Plain):
     def __init__(self, original: Any) -> None:
         super().__init__(original, nn.GRU)
         decoder = original.decoder
-        self.cell = _cell(nn.GRUCell, decoder.cells.cells[0])
+        self.cell = copy_cell(nn.GRUCell, decoder.cells.cells[0])
         self.attend = nn.Linear(3 * self.hidden, decoder.aligner.score.in_features, bias=False)
         self.attend.weight.data.copy_(torch.cat([decoder.aligner.query.weight, decoder.aligner.memory.weight], 1))
         self.score = _copy(decoder.aligner.score)
@@ -123,7 +123,7 @@ class PlainLuong(_Plain):
     def __init__(self, original: Any) -> None:
         super().__init__(original, nn.LSTM)
         decoder = original.decoder
-        self.cell = _cell(nn.LSTMCell, decoder.cells.cells[0])
+        self.cell = copy_cell(nn.LSTMCell, decoder.cells.cells[0])
         self.query = nn.Linear(self.hidden, 2 * self.hidden, bias=False)
         self.query.weight.data.copy_(decoder.aligner.memory.weight.T)
         self.join = _copy(decoder.join)
@@ -150,7 +150,8 @@ def _copy(linear: nn.Linear) -> nn.Linear:
     return copy
 
 
-def _cell(kind: Any, original: Any) -> Any:
+def copy_cell(kind: Any, original: Any) -> Any:
+    """Return one of PyTorch's cells with the weights of one of Regard's."""
     weight = torch.cat([original.input_gates.weight, original.context_gates.weight], 1)
     cell = kind(weight.shape[1], original.state.in_features)
     values = {

@@ -160,7 +160,10 @@ def _stored(translator, folder):
     return folder
 
 
-@pytest.mark.parametrize("view", [view for view in see.View if view not in ("class", "relevance")])  # those: of images
+OF_TEXTS = [view for view in see.View if view not in ("class", "relevance", "pooling", "gates")]  # those: of images
+
+
+@pytest.mark.parametrize("view", OF_TEXTS)
 def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     picture = tmp_path / "a.svg"
     how = "--model", translator_folder, "--view", view.value, "--output", picture
@@ -171,9 +174,7 @@ def test_every_view_draws(view, translator_folder, tmp_path, capsys):
     assert out.endswith(f"drawn: {picture}\n")
 
 
-@pytest.mark.parametrize(
-    "view", rest_is_long([view for view in see.View if view not in ("class", "relevance")], "cross", "encoder")
-)
+@pytest.mark.parametrize("view", rest_is_long(OF_TEXTS, "cross", "encoder"))
 def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys):
     how = "--model", translator_folder, "--view", view.value, "--output", tmp_path / "a.svg"
     assert call("see", "Don't play, dogs.", "--target-text", "Spielt nicht, Hunde.", "--words", *how) == 0

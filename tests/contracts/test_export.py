@@ -44,7 +44,10 @@ FIXED = {
 }
 # In ONNX a network of PyTorch's is one node of any length; a loop of ours is written out there too.
 FREE_IN_ONNX = {"seq2seq", "ctc"}
-NOT_IN_ONNX = {"elmo": "its LSTM narrows what it says, which ONNX's has no part for"}
+NOT_IN_ONNX = {
+    "elmo": "its LSTM narrows what it says, which ONNX's has no part for",
+    "dnc": "cells are sorted by usage with ties in order, and ONNX has no stable sort",
+}
 
 ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(

@@ -136,7 +136,8 @@ def test_every_number_of_every_config_is_checked(name, group, config):
         kind = str(field.type)
         if kind.startswith(("int", "float", "tuple[int", "tuple[float")) and field.name != "seed":
             wrong = math.nan if "float" in kind else -1
-            wrong = (wrong,) if kind.startswith("tuple") else wrong
+            if kind.startswith("tuple"):
+                wrong = (wrong,) * len(getattr(config, field.name) or (0,))
             with pytest.raises(BadInput, match=rf"^{group}{field.name} must be "):
                 validate(replace(config, **{field.name: wrong}), group)
 

@@ -16,6 +16,15 @@ def test_sizes_have_the_published_parameters(size):
         assert sum(p.numel() for p in build("resnet", size=size).parameters()) == PARAMETERS[size]
 
 
+def test_gates_and_non_local_blocks_add_the_papers_parameters():
+    gates = sum(2 * (2 * c * r + r + c) for c, r in ((64, 8), (128, 8), (256, 16), (512, 32)))  # two blocks a stage
+    non_local = sum(2 * c * c + 3 * c // 2 + c + 2 * c for c in (128, 256))  # θ, φ, g and W, their biases, a norm
+    with torch.device("meta"):
+        for size, more in (("se-18-cifar", gates), ("non-local-18-cifar", non_local)):
+            found = sum(p.numel() for p in build("resnet", size=size).parameters())
+            assert found == PARAMETERS["18-cifar"] + more
+
+
 @pytest.mark.parametrize(("stem", "strides"), [("large", (4, 8, 16, 32)), ("small", (1, 2, 4, 8))])
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
 def test_stages_halve_the_grid_with_either_stem(stem, strides, block):
@@ -50,5 +59,7 @@ def test_statistics_are_learned_in_training_and_used_in_evaluation():
 def test_invalid_settings_raise_one_line():
     with pytest.raises(RegardError, match="'block' is 'wide'"):
         build("resnet", block="wide")
+    with pytest.raises(BadInput, match="names stage 4; stages are 0 to 3"):
+        build("resnet", size="tiny", non_local=(1, 4))
     with pytest.raises(BadInput, match="with 3 channels, got"):
         build("resnet", size="tiny")(torch.zeros(1, 4, 32, 32))

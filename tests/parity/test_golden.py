@@ -11,9 +11,12 @@ import torch
 from regard.core.config import from_dict
 from regard.core.spec import resolve
 from regard.models import MODELS, gpt
+from regard.models.detr import DETR
+from regard.models.detr import Config as DETRConfig
 from regard.models.transformer import Config, Transformer
 from regard.weights import TABLES
-from regard.weights.hf import bert, gpt2, marian, t5
+from regard.weights.hf import bert, detr, gpt2, marian, t5
+from regard.weights.other import detr as original_detr
 from regard.weights.other import torch_transformer
 from regard.weights.table import _as_tuple, import_state_dict
 
@@ -79,6 +82,21 @@ def answer_torch_transformer(kept, make):
     return model.decoder(make.vectors(2, 3, 8), model.encoder(make.vectors(2, 5, 8)))
 
 
+def answer_detr(kept, make, table):
+    model = DETR(detr.import_config(kept["config"]))
+    import_state_dict(table(model.config), make.weights(kept["shapes"]), model.eval())
+    out = model(make.vectors(*kept["asked"]["images"]))
+    return torch.cat([out.logits[-1], out.boxes[-1]], -1)
+
+
+def answer_hf_detr(kept, make):
+    return answer_detr(kept, make, detr.table)
+
+
+def answer_original_detr(kept, make):
+    return answer_detr(kept, make, original_detr.table)
+
+
 def of_images(kept):
     """The Config of an image model of ours: its file says which."""
     return from_dict(import_module(MODELS[kept["model"]][0]).Config, kept["config"])
@@ -96,6 +114,7 @@ def answer_images(kept, make, name):
 def test_every_table_names_every_tensor_once(name):
     kept = golden(name)
     own = {"hf_bert": bert.Config(vocab=4), "hf_gpt2": gpt.Config(vocab=4), "hf_t5": t5.Config(vocab=4)}
+    own |= dict.fromkeys(("hf_detr", "original_detr"), DETRConfig())
     config = of_images(kept) if "model" in kept else own.get(name, Config(vocab=4, positions="sinusoidal"))
     rows = resolve(TABLES, name, "table")(config)
     for side in ("external", "internal"):

@@ -145,6 +145,8 @@ def test_folder_round_trip(tmp_path, name):
 def test_models_that_the_format_cannot_represent_raise():
     with pytest.raises(Unsupported, match="stem='large'"):
         timm_resnet.table(Config(stem="small"))
+    with pytest.raises(Unsupported, match="non_local"):
+        timm_resnet.table(Config(non_local=(1,)))
     with pytest.raises(Unsupported, match="none of timm's"):
         timm_resnet.export_config(Config(width=32))
     with pytest.raises(Unsupported, match="not supported; choose one of resnet18"):

@@ -34,6 +34,8 @@ class View(StrEnum):
     path = "path"  # the position of an aligner at every step
     class_ = "class"  # of an image: from the token that the head reads
     relevance = "relevance"  # of an image: attention x gradient for a label
+    pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
+    gates = "gates"  # of an image: weights of channels
 
 
 def see(
@@ -76,7 +78,8 @@ def see(
         typer.Option(
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
-            "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label). "
+            "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
+            "pooling (of a head that pools by attention), gates (of channels). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout.",
             show_default="cross, or heads without cross-attention; class for an image",
         ),

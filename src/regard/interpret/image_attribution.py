@@ -12,12 +12,13 @@ pooling that attends itself, or else the mean.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from regard.attention.capture.watch import watch
+from regard.attention.capture.watch import Traces, watch
 from regard.core.errors import RegardError, UnknownName, did_you_mean
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
@@ -39,6 +40,14 @@ def attribute_image(
     which = labels.index(answer) if isinstance(answer, str) else None
     sight, logits = run_with_attribution(classifier.model, values, answer is not False, which)
     return sight, Classes.rank(labels, torch.softmax(logits.float(), -1).tolist())
+
+
+def watch_image(classifier: ImageClassifier, image: Any) -> tuple[Traces, Classes]:
+    """Return all that was recorded of the pass of an image, channel gates too, and its classes."""
+    values = classifier.preprocess(image, next(classifier.model.parameters()))
+    with torch.no_grad(), watch(classifier.model) as seen:
+        logits = classifier.model(values)[0]
+    return seen, Classes.rank(classifier.labels, torch.softmax(logits.float(), -1).tolist())
 
 
 def run_with_attribution(
@@ -65,6 +74,20 @@ def attribution_from_pass(model: nn.Module, last_pass: list[Trace]) -> PixelAttr
     last = [step for step in steps if step.kind == "self"][-1]
     pools = [step.weights[0, :, 0].mean(0) for step in last_pass if step.kind == "cross" and step.weights.shape[2] == 1]
     return PixelAttribution(steps, pools[-1] if pools else _head_weights(model, last.num_outputs, prefix), prefix)
+
+
+def pooling_attributions(last_pass: list[Trace]) -> dict[str, PixelAttribution]:
+    """Return the attribution of every pooling that attends, one query over the tokens of a layer, by its name."""
+    found = {}
+    for n, step in enumerate(last_pass):
+        if step.kind == "cross" and step.weights.shape[2] == 1:
+            below = [other for other in last_pass[:n] if other.kind in ("self", "move")]
+            found[step.name] = PixelAttribution(
+                [*below, replace(step, kind="self")], torch.ones(1, dtype=torch.float64)
+            )
+    if not found:
+        raise RegardError("no layer of this model pools its tokens by attention, so there is no map of a pooling")
+    return found
 
 
 def _head_weights(model: nn.Module, tokens: int, prefix: int) -> Float[Tensor, " N"]:

@@ -2,7 +2,8 @@
 
     tokens      none: a grid of channels, halved three times (and twice by the large stem)
     positions   none: convolutions are local
-    attention   none; with `squeeze_excitation`, each block weights its channels by their means over the grid
+    attention   none; with `squeeze_excitation`, each block weights its channels by their means over the grid; with
+                `non_local`, every cell attends to all cells after some stages (blocks.non_local)
     head        linear, on the mean of the last grid
 
 Norms are batch norms. Two stems: a 7 x 7 convolution with stride 2 and max-pooling for images of 224, and a 3 x 3
@@ -10,7 +11,8 @@ convolution for images of 32. The last norm of every block is initialised with 0
 (Goyal et al. 2017). As the backbone of a detector its norms may be frozen, and its last stage dilated.
 
 He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition. CVPR 2016. arXiv:1512.03385; Goyal et al.: Accurate,
-Large Minibatch SGD. 2017. arXiv:1706.02677; Hu, Shen, Sun: Squeeze-and-Excitation Networks. CVPR 2018. arXiv:1709.01507
+Large Minibatch SGD. 2017. arXiv:1706.02677; Hu, Shen, Sun: Squeeze-and-Excitation Networks. CVPR 2018.
+arXiv:1709.01507; Wang, Girshick, Gupta, He: Non-local Neural Networks. CVPR 2018. arXiv:1711.07971
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
+from regard.blocks.non_local import NonLocalBlock
 from regard.blocks.norms import FrozenBatchNorm2d
 from regard.blocks.residual import drop_path_rates
 from regard.blocks.resnet_blocks import BLOCKS, NormFactory, ResNetBlock, make_stages
@@ -49,6 +52,7 @@ class Config:
     norm: Literal["batch", "frozen"] = "batch"  # frozen: statistics and factors are those of loaded weights
     dilated: bool = False  # the last stage of bottlenecks has dilation 2 in place of stride 2 (DC5)
     squeeze_excitation: bool = False  # weight the channels of every block
+    non_local: tuple[int, ...] = field((), low=0)  # stages, from 0, after which every cell attends to all cells
     dropout: float = field(0.0, low=0, below=1)
     drop_path: float = field(0.0, low=0, below=1)
 
@@ -70,6 +74,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "se-101": {"layers": (3, 4, 23, 3), "block": "bottleneck", "squeeze_excitation": True},
     "se-152": {"layers": (3, 8, 36, 3), "block": "bottleneck", "squeeze_excitation": True},
     "18-cifar": {**_SMALL},
+    "se-18-cifar": {**_SMALL, "squeeze_excitation": True},
+    "non-local-18-cifar": {**_SMALL, "non_local": (1, 2)},
+    "non-local-50": {"layers": (3, 4, 6, 3), "block": "bottleneck", "non_local": (1, 2)},
     "50-cifar": {**_SMALL, "layers": (3, 4, 6, 3), "block": "bottleneck"},
     "18-cifar-narrow": {**_SMALL, "width": 36},
 }
@@ -91,6 +98,7 @@ class ResNet(ImageModel):
         sizes, dilated_conv = (config.block, config.width, config.layers, config.width), partial(_conv, dilation=2)
         self.stages = make_stages(*sizes, _conv, norm, drop, gate, dilated_conv if config.dilated else None)
         self.width = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
+        self.non_local = self._non_local_blocks()
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
         self.reset()
@@ -122,11 +130,25 @@ class ResNet(ImageModel):
         """
         check_images(images, self.config.channels)
         x = self.stem(images.contiguous(memory_format=torch.channels_last))  # faster convolutions
-        found = []
-        for stage in self.stages:
+        found, before = [], images
+        for n, stage in enumerate(self.stages):
             x = stage(x)
+            if str(n) in self.non_local:
+                x = before = self.non_local[str(n)](x, before)
             found.append(x)
         return found
+
+    def _non_local_blocks(self) -> nn.ModuleDict:
+        config, blocks, last = self.config, {}, 1
+        if wrong := [n for n in config.non_local if n >= len(config.layers)]:
+            raise BadInput(
+                f"non_local={config.non_local} names stage {wrong[0]}; stages are 0 to {len(config.layers) - 1}"
+            )
+        for n in sorted(config.non_local):
+            stride = (4 if config.stem == "large" else 1) * 2 ** min(n, len(config.layers) - 1 - config.dilated)
+            channels = config.width * 2**n * BLOCKS[config.block].expansion
+            blocks[str(n)], last = NonLocalBlock(channels, stride // last), stride
+        return nn.ModuleDict(blocks)
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -136,6 +158,8 @@ class ResNet(ImageModel):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
                 module.reset_parameters()
+        for module in self.non_local.values():
+            module.reset()  # type: ignore[operator]
         for module in self.modules():
             if isinstance(module, ResNetBlock) and self.config.norm == "batch":  # a frozen 0 would stay
                 nn.init.zeros_(module.last_norm.weight)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@
     ctc_lattice, audio_alignment           labels and attention over time                   audio.py
     story_hops                             which sentences of a story were read at each hop stories.py
     overlay, overlay_grid                  maps over a photo                                overlay.py
+    channel_gates                          weights of channels, layer by layer              channel_gates.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
 
@@ -28,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from regard.see.audio import audio_alignment, ctc_lattice
+from regard.see.channel_gates import channel_gates
 from regard.see.gradient_by_distance import gradient_by_distance
 from regard.see.gradient_estimators import gradient_estimators
 from regard.see.merge_subwords import merge_subwords
@@ -55,6 +57,7 @@ __all__ = [
     "alignment",
     "alignment_path",
     "audio_alignment",
+    "channel_gates",
     "compare_alignments",
     "cross_rollout",
     "ctc_lattice",

@@ -67,12 +67,12 @@ def overlay(
 
     from regard.see.layout import INK, MARGIN, MUTED_INK, Layout, font
 
-    photo, weights = _photo(photo), _map(weights)
+    photo, weights = as_rgb(photo), _map(weights)
     width, height = _sides(photo, _LARGE)
     left = MARGIN + 0.35
     full = left + 2 * width + _GAP
     inner = full + 0.85 - 2 * MARGIN
-    lines = _wrap(caption, inner)
+    lines = wrap_caption(caption, inner)
     top = MARGIN + 0.36 + (0.04 + _LINE * len(lines) if lines else 0.0)
     layout = Layout(full + 0.85, top + height + 0.35)
     norm = Normalize(*_span([weights]))
@@ -85,8 +85,8 @@ def overlay(
         if layer is None:
             axes.set_yticks(_ticks(high), map(str, _ticks(high)), font=font(7), color=INK)
     layout.colorbar(full + 0.12, top, height, norm, unit)
-    _draw_title(layout, title, lines, inner)
-    return _finish(layout.figure, path)
+    draw_title(layout, title, lines, inner)
+    return finish(layout.figure, path)
 
 
 def overlay_grid(
@@ -108,7 +108,7 @@ def overlay_grid(
     from regard.see.grid import grid_columns
     from regard.see.layout import MARGIN, Layout, max_label_width
 
-    photo = _photo(photo)
+    photo = as_rgb(photo)
     rows = _rows(maps, grid_columns)
     most = max(len(row) for _, row in rows)
     names = [name for name, _ in rows if name]
@@ -119,7 +119,7 @@ def overlay_grid(
     left = MARGIN + label_width
     full = left + most * (width + gap) - gap
     inner = max(full + 0.85, 3.2) - 2 * MARGIN
-    lines = _wrap(caption, inner)
+    lines = wrap_caption(caption, inner)
     top = MARGIN + 0.36 + (0.04 + _LINE * len(lines) if lines else 0.0)
     whole = len(rows) * (height + line + gap) - gap
     layout = Layout(max(full + 0.85, 3.2), top + whole + MARGIN)
@@ -134,8 +134,8 @@ def overlay_grid(
             _draw_overlay(axes, photo, weights, norm, place.get(head) if isinstance(place, Mapping) else place)
             _outline(axes, boxes.get(head, ()), photo.shape)
     layout.colorbar(full + 0.12, top + line, min(whole - line, 6.0), norm, unit)
-    _draw_title(layout, title, lines, inner)
-    return _finish(layout.figure, path)
+    draw_title(layout, title, lines, inner)
+    return finish(layout.figure, path)
 
 
 def _rows(maps: Any, across_of: Any) -> list[tuple[str, dict[str, np.ndarray | None]]]:
@@ -152,7 +152,7 @@ def _rows(maps: Any, across_of: Any) -> list[tuple[str, dict[str, np.ndarray | N
     return rows
 
 
-def _photo(photo: Any) -> np.ndarray:
+def as_rgb(photo: Any) -> np.ndarray:
     """Return a photo (grey, RGB or RGBA) as uint8 Y X 3."""
     array = np.asarray(photo)
     if array.ndim == 2:
@@ -226,7 +226,7 @@ def _ticks(count: int) -> list[int]:
     return list(range(0, count, step))
 
 
-def _wrap(text: str, width: float, size: float = 8) -> list[str]:
+def wrap_caption(text: str, width: float, size: float = 8) -> list[str]:
     """Break a text into lines of at most `width` inches."""
     from textwrap import wrap
 
@@ -235,7 +235,8 @@ def _wrap(text: str, width: float, size: float = 8) -> list[str]:
     return wrap(visible(text), max(8, int(width / max_label_width(["n"], size)))) if text else []
 
 
-def _draw_title(layout: Any, title: str, lines: Sequence[str], width: float) -> None:
+def draw_title(layout: Any, title: str, lines: Sequence[str], width: float) -> None:
+    """Draw a title and the lines of a caption under it."""
     from regard.see.layout import MARGIN, MUTED_INK, truncate_to_width
 
     layout.text(MARGIN, MARGIN, truncate_to_width(visible(title), width) if title else "", 11)
@@ -243,7 +244,8 @@ def _draw_title(layout: Any, title: str, lines: Sequence[str], width: float) -> 
         layout.text(MARGIN, MARGIN + 0.25 + _LINE * number, line, 8, MUTED_INK)
 
 
-def _finish(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
+def finish(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
+    """Return the figure, saved to `path` if given."""
     if path is not None:
         save(figure, path)
     return figure

@@ -328,6 +328,36 @@ def make_dpt():
     images("hf_dpt", transformers, theirs, "dpt", ours, (1, 3, 32, 32))
 
 
+def make_detr():
+    """The original program is not on PyPI; transformers computes the same."""
+    import transformers
+
+    from regard.models.detr import DETR
+    from regard.weights.hf import detr as hf
+    from regard.weights.other import detr as original
+    from regard.weights.table import export_state_dict, import_state_dict
+
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_queries": 3, "num_labels": 2}
+    config = transformers.DetrConfig(backbone="resnet18", use_pretrained_backbone=False, **sizes)
+    theirs = transformers.DetrForObjectDetection(config).double().eval()
+    said = {k: v for k, v in config.to_dict().items() if k != "transformers_version"}
+    said |= {"architectures": ["DetrForObjectDetection"]}
+    ours = DETR(hf.import_config(said)).double()
+    asked, peer = {"images": [2, 3, 64, 64]}, f"transformers {transformers.__version__}"
+    shapes = {name: list(value.shape) for name, value in hf.normalize_keys(theirs.state_dict()).items()}
+    for name, table in (("hf_detr", hf.table), ("original_detr", original.table)):
+        if name == "original_detr":
+            state = export_state_dict(table(ours.config), ours)
+            shapes, peer = {key: list(value.shape) for key, value in state.items()}, f"{peer}, which computes the same"
+        import_state_dict(table(ours.config), weights(shapes), ours)
+        state = export_state_dict(hf.table(ours.config), ours)
+        theirs.load_state_dict({key: state[hf.normalize_keys({key: 0}).popitem()[0]] for key in theirs.state_dict()})
+        with torch.no_grad():
+            out = theirs(vectors(*asked["images"]))
+        write(name, peer, said, shapes, asked, torch.cat([out.logits, out.pred_boxes], -1))
+
+
 def make_vit_pytorch_cct():
     from importlib.metadata import version
 
@@ -374,5 +404,6 @@ if __name__ == "__main__":
     make_vit_pytorch_cct()
     make_timm_hybrid()
     make_timm_resnet()
+    make_detr()
     make_dpt()
     make_efficientnet_lite()

@@ -41,7 +41,14 @@ class AttentionObserver:
     def on_alignment(self, name: str, module: Any, weights: Float[Tensor, "B K M"], state: Any) -> None:
         """Called with the weights of an aligner, at every step."""
 
-    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+    def on_weights(
+        self,
+        name: str,
+        kind: str,
+        weights: Tensor,
+        to_bhnm: Callable[[Tensor], Tensor],
+        geometry: Geometry | None = None,
+    ) -> None:
         """Called with weights that were computed outside a mechanism; the model uses this very tensor.
 
         `to_bhnm` makes a map B H N M of it, or of its gradient.

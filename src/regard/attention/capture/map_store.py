@@ -364,9 +364,16 @@ class _MapRecorder(AttentionObserver):
         found = (*earlier, weights.detach()[:, None].clone())
         self._store(StoredMap(name=name, kind="align", heads=1, normalised=normal, recorded=found))
 
-    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+    def on_weights(
+        self,
+        name: str,
+        kind: str,
+        weights: Tensor,
+        to_bhnm: Callable[[Tensor], Tensor],
+        geometry: Geometry | None = None,
+    ) -> None:
         w = to_bhnm(weights.detach()).clone()
-        self._store(StoredMap(name=name, kind=kind, heads=w.shape[1], recorded=(w,)))
+        self._store(StoredMap(name=name, kind=kind, heads=w.shape[1], geometry=geometry, recorded=(w,)))
 
     def on_deformable(self, call: DeformableCall) -> None:
         module = call.module

@@ -183,7 +183,8 @@ def observe_attention(
             if module.kind == "gate":
                 observer.on_gate(name, output)
             else:
-                observer.on_weights(name, module.kind, output, lambda w: w)
+                geometry = geometries[-1] if geometries else None
+                observer.on_weights(name, module.kind, output, module.to_bhnm, geometry)
 
         return after
 
@@ -317,7 +318,14 @@ class _TraceRecorder(AttentionObserver):
 
         x.register_hook(keep)
 
-    def on_weights(self, name: str, kind: str, weights: Tensor, to_bhnm: Callable[[Tensor], Tensor]) -> None:
+    def on_weights(
+        self,
+        name: str,
+        kind: str,
+        weights: Tensor,
+        to_bhnm: Callable[[Tensor], Tensor],
+        geometry: Geometry | None = None,
+    ) -> None:
         whole = to_bhnm(weights.detach())
         w = whole[:, :, self.rows]
         trace = Trace(
@@ -326,6 +334,7 @@ class _TraceRecorder(AttentionObserver):
             kind=kind,
             heads=None if self.heads is None else tuple(self.heads),
             queries=None if self.rows == slice(None) else tuple(_row_indices(self.rows, whole.shape[2])),
+            geometry=geometry,
         )
         self._add(trace)
         if self.gradients:

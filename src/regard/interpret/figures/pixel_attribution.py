@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from regard import see
+from regard.attention.capture.watch import Traces
 from regard.core.errors import BadInput
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
-from regard.interpret.image_attribution import attribute_image
+from regard.interpret.image_attribution import attribute_image, pooling_attributions, watch_image
 from regard.see.overlay import SHARE_OF_MAX, TIMES_UNIFORM, relative_to_max, relative_to_uniform
 from regard.see.pixel_attribution import ImagePoint
 
@@ -20,7 +21,7 @@ LISTED_LABELS = 10
 
 
 class PixelAttributionFigure(InspectionFigure):
-    """One map over the picture, or a grid of one map for every head."""
+    """One map over the picture, a grid of one map for every head or pooling, or the gates of the channels beside it."""
 
     views: ClassVar[Mapping[str, Sequence[str]]] = {
         "class": ("layer", "head", "query"),
@@ -28,18 +29,29 @@ class PixelAttributionFigure(InspectionFigure):
         "layers": ("query",),
         "rollout": ("query",),
         "relevance": ("label", "query"),
+        "pooling": (),
+        "gates": (),
     }
 
     def __init__(self, inspection: Any, options: FigureOptions = USUAL, source: str = "") -> None:
         super().__init__(inspection, options, source)
-        self.view, predictor = options.view or "class", inspection.predictor
+        self.view, predictor = options.view or self._usual_view(), inspection.predictor
         self.point = None if options.query is None else parse_point(options.query, predictor.preprocess.size)
-        target = (options.label or True) if self.view == "relevance" else False
-        self.attribution, self.classes = attribute_image(predictor, inspection.item, target)
-        self.maps, self.caption, self.unit = self._draw()
+        if self.view in ("pooling", "gates"):
+            seen, self.classes = watch_image(predictor, inspection.item)
+            self.maps, self.caption, self.unit = self._pooling(seen) if self.view == "pooling" else self._gates(seen)
+        else:
+            target = (options.label or True) if self.view == "relevance" else False
+            self.attribution, self.classes = attribute_image(predictor, inspection.item, target)
+            self.maps, self.caption, self.unit = self._draw()
         labels = predictor.labels
         more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
         self.note = f"Labels of {inspection.model}: {', '.join(labels[:LISTED_LABELS])}{more}. It always predicts one."
+
+    def _usual_view(self) -> str:
+        """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates."""
+        kinds = {held.kind for held in self.inspection.store.values()}
+        return "class" if "self" in kinds else "pooling" if "cross" in kinds else "gates"
 
     @property
     def title(self) -> str:
@@ -48,12 +60,17 @@ class PixelAttributionFigure(InspectionFigure):
     def text(self, width: int = 100) -> str:
         best = list(self.classes.probabilities.items())[:3]
         line = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
+        if self.view == "gates":
+            return "\n".join([line, "", *(gate_summary(name, gate) for name, gate in self.maps.items())])
         return f"{line}\n\n{see.text_heatmap(self.maps)}" if isinstance(self.maps, np.ndarray) else line
 
     def save(self, file: Path) -> None:
         from PIL import Image
 
         photo = Image.open(io.BytesIO(self.inspection.picture))
+        if self.view == "gates":
+            see.channel_gates(photo, self.maps, self.title, self.caption, file)
+            return
         draw = see.overlay if isinstance(self.maps, np.ndarray) else see.overlay_grid
         draw(photo, self.maps, self.title, self.caption, self.unit, self.point, file)
 
@@ -86,6 +103,25 @@ class PixelAttributionFigure(InspectionFigure):
         elsewhere = f"; {100 * outside:.0f} % falls on no pixel" if outside > 0.005 else ""
         return one, f"attention from {query}, layer {number}, {which}{elsewhere}{rough}", TIMES_UNIFORM
 
+    def _pooling(self, seen: Traces) -> tuple[Any, str, str]:
+        """Return a map for each pooling that attends."""
+        poolings = pooling_attributions(seen.last_pass())
+        rough = "" if all(each.exact for each in poolings.values()) else "; cells by their stride"
+        maps = {
+            name if heads == 1 else f"{name}, head {h}": relative_to_uniform(w.numpy(), each.uniform_weight())
+            for name, each in poolings.items()
+            for heads in [each.steps[-1].weights.shape[1]]
+            for h, w in enumerate(each.heads(-1))
+        }
+        return maps, f"weights of the pooling{rough}", TIMES_UNIFORM
+
+    def _gates(self, seen: Traces) -> tuple[Any, str, str]:
+        """Return the gate of each channel, layer by layer."""
+        gates = {trace.name: trace.weights[0, 0, 0].float().numpy() for trace in seen.traces("gate")}
+        if not gates:
+            raise BadInput(f"{self.inspection.model} has no channel gates: leave out --view gates.")
+        return gates, "channel gates of every block: 0 shuts a channel, 1 lets it pass", "gate"
+
     def _heads(self, layer: int) -> dict[str, np.ndarray]:
         uniform = self.attribution.uniform_weight(layer)
         maps = self.attribution.heads(layer, self.point)
@@ -99,6 +135,16 @@ class PixelAttributionFigure(InspectionFigure):
         if reads[: self.attribution.prefix].sum() < 0.5:
             return "the tokens that the head reads"
         return "the class token" if int((reads > 0).sum()) == 1 else "the class and the distillation token"
+
+
+def gate_summary(name: str, gate: np.ndarray) -> str:
+    """Return a line about the gates of one layer."""
+    open_, shut = gate.argsort()[::-1][:3], gate.argsort()[:3]
+    return (
+        f"{name:24} {len(gate):5} channels   mean {gate.mean():.2f}   "
+        f"most {', '.join(f'{n} ({gate[n]:.2f})' for n in open_)}   "
+        f"least {', '.join(f'{n} ({gate[n]:.2f})' for n in shut)}"
+    )
 
 
 def parse_point(query: str, size: tuple[int, int]) -> ImagePoint:

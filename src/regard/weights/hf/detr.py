@@ -255,7 +255,7 @@ def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
 
 
 def _timm_name(config: ResNetConfig) -> str:
-    same_shape = ("block", "layers", "width", "stem", "squeeze_excitation")
+    same_shape = ("block", "layers", "width", "stem", "squeeze_excitation", "non_local")
     for name, size in resnet.KNOWN.items():
         known = ResNetConfig(**RESNETS[size])
         if all(getattr(known, field) == getattr(config, field) for field in same_shape):

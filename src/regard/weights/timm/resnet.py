@@ -49,7 +49,8 @@ _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
-    check_requirements("timm's ResNet", config, {"stem": ("large", config.stem == "large")})
+    needed = {"stem": ("large", config.stem == "large"), "non_local": ((), not config.non_local)}
+    check_requirements("timm's ResNet", config, needed)
     rows = _pair("conv1", "bn1", "stem.conv", "stem.norm")
     for stage in range(len(config.layers)):
         external, internal = f"layer{stage + 1}.{{b}}", f"stages.{stage}.blocks.{{b}}"
