@@ -23,6 +23,7 @@ from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.image.object_detection import ObjectDetector
@@ -110,6 +111,12 @@ def story_answerer():
     return StoryAnswerer(model, list(words.answers), list(words.others), 4)
 
 
+def captioner(name="show_attend_and_tell"):
+    text = tokenizer("vocabulary")
+    config = {"vocab": text.size, "pad": text.pad, "bos": text.bos, "eos": text.eos}
+    return Captioner(perturb(build(name, size="tiny", **config)), text, Preprocess(32), max_words=6)
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -143,6 +150,7 @@ MAKE = {
     ),
     "tapes": lambda: TapePredictor(perturb(build("ntm", size="tiny")), settings={"bits": 4}),
     "image_classification": lambda: regard.load("fashion"),
+    "captioning": captioner,
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
     "semantic_segmentation": lambda: SemanticSegmenter(
@@ -190,7 +198,7 @@ ITEMS = {
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
 ITEMS |= dict.fromkeys(
-    ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"), PHOTOS
+    ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS
 )
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},

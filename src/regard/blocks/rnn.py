@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from regard.blocks import CELLS
 from regard.core.errors import RegardError
@@ -150,7 +151,8 @@ def run_rnn(network: Any, x: Tensor, first: Any = None) -> Tensor:
     if not x.shape[1]:
         return x.new_zeros(*x.shape[:2], network.hidden_size)
     with torch.autocast(x.device.type, enabled=False):
-        states, _ = network(x.to(network.all_weights[0][0].dtype), first)
+        dtype = network.all_weights[0][0].dtype
+        states, _ = network(x.to(dtype), tree_map(lambda part: part.to(dtype), first))
     return states
 
 

@@ -10,6 +10,7 @@
     (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
     (images, sizes)     images whose objects are found
+    (images, target)    images and their captions, causal in the caption
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -182,6 +183,15 @@ def _objects(model: Any, images: Tensor) -> Tensor:
     return torch.cat([found.logits, found.boxes], -1).movedim(0, 2).flatten(2)
 
 
+def captioned_images(model: Any) -> TargetInputs:
+    """Return images and captions of several lengths."""
+    encoder, generator = model.config.encoder, torch.Generator().manual_seed(1)
+    shape = (len(TARGET_LENGTHS), max(TARGET_LENGTHS))
+    images = torch.randn(shape[0], encoder.channels, *pair(encoder.image_size), generator=generator)
+    target = torch.randint(3, model.config.vocab, shape, generator=generator)
+    return TargetInputs((images, target), (None, torch.tensor(TARGET_LENGTHS)), ("images", "target"), 1)
+
+
 def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
@@ -225,6 +235,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
     ("images", "sizes"): scenes,
+    ("images", "target"): captioned_images,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

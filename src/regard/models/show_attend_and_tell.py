@@ -45,12 +45,15 @@ def cnn(size: str, **settings: Any) -> CNNConfig:
     return CNNConfig(**CNNS[size] | {"num_classes": 0} | settings)
 
 
+LITE2 = cnn("lite2")
+
+
 @dataclass(frozen=True)
 class Config:
     """Hyperparameters of a captioner with attention."""
 
     vocab: int
-    encoder: CNNConfig = cnn("lite2")
+    encoder: CNNConfig = LITE2
     frozen: bool = True  # the encoder is not trained
     width: int = 256  # of the embeddings
     hidden: int = 512  # units of the LSTM
@@ -156,9 +159,7 @@ def real_words(target: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None) ->
     return torch.arange(target.shape[1], device=target.device) < lengths[:, None]
 
 
-def doubly_stochastic_penalty(
-    weights: Float[Tensor, "B T M"], real: Bool[Tensor, "B T"]
-) -> Float[Tensor, ""]:
+def doubly_stochastic_penalty(weights: Float[Tensor, "B T M"], real: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Return Σ_i (1 - Σ_t α_ti)², summed over the captions and divided by their words, as the cross-entropy is."""
     total = (weights * real[..., None]).sum(1)
     return ((1 - total) ** 2).sum() / real.sum().clamp(min=1)

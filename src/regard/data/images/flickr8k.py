@@ -17,7 +17,7 @@ import gzip
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -101,9 +101,7 @@ class Flickr8k(Dataset):
         photographs = Photographs(files, [row.image for row in part], self.preprocess)
         encoder = self.load_encoder()
         pictures = photographs if encoder is None else StoredVectors(photographs, encoder, flip)
-        return CaptionSplit(
-            pictures, [row.captions for row in part], tokenizer, self.batch_size, self.max_length, flip
-        )
+        return CaptionSplit(pictures, [row.captions for row in part], tokenizer, self.batch_size, self.max_length, flip)
 
 
 class CaptionRow(NamedTuple):

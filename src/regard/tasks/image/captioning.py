@@ -2,8 +2,8 @@
 
     input        Image
     output       Text with its score and the other candidates
-    loss         label-smoothed cross-entropy, summed over the words and ends; plus λ times the doubly stochastic penalty
-                 of models that attend (models.show_attend_and_tell)
+    loss         label-smoothed cross-entropy, summed over the words and ends; plus λ times the doubly stochastic
+                 penalty of models that attend (models.show_attend_and_tell)
     metrics      BLEU-1 to BLEU-4 against all references, CIDEr-D, nats per word
     decoding     greedy, or beam search (decoding.beam_search); <unk> is never written
 
@@ -259,7 +259,9 @@ class Captioner(Predictor):
             preprocess = from_dict(Preprocess, preprocess)
         vocab = getattr(getattr(model, "config", None), "vocab", text.size)
         if vocab != text.size:
-            raise BadInput(f"The model has {vocab:,} words, the vocabulary {text.size:,}; give the one it learned with.")
+            raise BadInput(
+                f"The model has {vocab:,} words, the vocabulary {text.size:,}; give the one it learned with."
+            )
         self.model, self.text, self.preprocess, self.max_words = model.eval(), text, preprocess, max_words
 
     @torch.no_grad()
