@@ -8,9 +8,10 @@ The aligner, the cell, the output and the number of layers are parts. Two more c
 
     logits_t = L_o (y_{t-1} + L_h s_t + L_z c_t)
 
-The weights of every step are published in the pass state ("alignment", B 1 M), for penalties on them. What does not depend on the state is computed outside the
-loop: keys once for each input, the tokens' part of the gates and the whole output once for each target. With several
-layers, the top one attends and the bottom one reads the context. The beams of an input are queries of one memory.
+The weights of every step are published in the pass state ("alignment", B 1 M), for penalties on them. What does not
+depend on the state is computed outside the loop: keys once for each input, the tokens' part of the gates and the whole
+output once for each target. With several layers, the top one attends and the bottom one reads the context. The beams of
+an input are queries of one memory.
 
 With `sampling_mask`, training is by scheduled sampling: where it is True, the decoder reads a token sampled from its
 own last output instead of the target's (Bengio, Vinyals, Jaitly, Shazeer 2015, arXiv:1506.03099).
@@ -192,7 +193,7 @@ class DeepOutput(nn.Module):
 
 
 class SumOutput(nn.Module):
-    """The last token's embedding plus a linear map of every other input, then a linear head: L_o (y + L_h s + L_z c)."""
+    """The last token's embedding plus linear maps of the other inputs, then a linear head: L_o (y + L_h s + L_z c)."""
 
     def __init__(self, sizes: Sequence[int], readout: int | None, vocab: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -65,5 +65,5 @@ def _ngrams(text: str) -> Grams:
 
 
 def _words(grams: Grams) -> int:
-    """Return the length that the penalty compares: the number of pairs of neighbouring words, as in the paper's code."""
+    """Return the length that the penalty compares: the pairs of neighbouring words, as in the paper's code."""
     return sum(grams[1].values())
