@@ -23,7 +23,7 @@ from results_tasks import split_tables
 ASSETS = Path(__file__).resolve().parent / "assets"
 FIGURE = ASSETS / "data-fractions.png"
 TASKS = (
-    *("image_classification", "distillation", "image_generation", "super_resolution"),
+    *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
     *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
 )
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}

@@ -34,7 +34,12 @@ COLUMNS = (
     "rouge2", "rougeL", "bleu", "return", "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel",
     "rmse", "delta1",
 )  # fmt: skip
-BY_UNIT = {"loss": "nats per {}", "accuracy": "{} accuracy %", "return": "return, {}"}  # a column for each unit
+BY_UNIT = {
+    "loss": "nats per {}",
+    "accuracy": "{} accuracy %",
+    "return": "return, {}",
+    "wrong_bits": "wrong bits, {}",
+}  # a column for each unit
 SPEECH_TASKS = ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")
 PRONUNCIATION_TASKS = ("pronunciation", "reinforced_pronunciation")
 
@@ -106,6 +111,10 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
                     **({"unit": unit} if unit else {}), **counts, **search,
                 }  # fmt: skip
         yield from _text_tasks(part, found, search)
+        for key in found:
+            if key.startswith("wrong_bits_"):  # a tape's size, for example its length or its items and repeats
+                unit = f"size {key.removeprefix('wrong_bits_')}"
+                yield {"split": part, "metric": "wrong_bits", "value": round(found[key], 4), "unit": unit, **counts}
 
 
 def _corpus_name(corpus: str) -> str:
@@ -118,6 +127,8 @@ def _unit(task: str, key: str, data: Mapping[str, Any]) -> str:
     """Return what a loss is counted by, or what an accuracy is the share of: token, word, image."""
     if task not in TASKS:
         raise ValueError(f"there is no task '{task}'")
+    if key == "wrong_bits":
+        return "all sizes"
     declared = {metric.key: metric for metric in resolve(TASKS, task, "task").metrics}
     loss = declared["loss"].unit.removeprefix("nats per ").removeprefix("per ")
     if task == "language_modeling" and data.get("tokenizer") == "char":

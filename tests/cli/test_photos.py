@@ -49,6 +49,12 @@ def test_detect_prints_and_draws_boxes_and_also_where_there_are_none(home, capsy
     assert Image.open(home / "none.png").size[0] > 100
 
 
+def test_detect_has_a_model_that_ships(home, capsys):
+    assert call("detect", home / "one.png", "--min-score", 0, "--draw", home / "ships.png") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 10
+    assert Image.open(home / "ships.png").size[0] > 100
+
+
 def test_segment_takes_a_folder_and_averages_over_sizes(home, capsys):
     model = home / "segmenter"
     assert call("segment", home / "two", "--model", model, "--draw", home / "drawn") == 0

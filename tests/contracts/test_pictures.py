@@ -16,6 +16,7 @@ NAMES = [
     name
     for name, (module, _) in MODELS.items()
     if {"image_size", "num_classes"} <= {f.name for f in fields(import_module(module).Config)}
+    and name != "ram"  # reads glimpses and has no grid of features (tests/models/test_ram.py)
 ]
 SIZES = [(32, 32), (48, 80)]
 
@@ -117,7 +118,7 @@ class TestEveryModelOfImages:
 
 
 SHALLOW = {"swin": {"heads": (2,), "layers": (2,)}, "mvit": {"layers": (1, 1)}, "resnet": {"layers": (1, 1)}}
-SHALLOW["efficientnet_lite"] = {}
+SHALLOW |= {"efficientnet_lite": {}, "lr_net": {"layers": (1, 1)}, "learn_to_pay_attention": {}}
 SHALLOW |= {"swinv2": SHALLOW["swin"]} | {name: {"layers": 1} for name in NAMES if name not in (*SHALLOW, "swinv2")}
 COMPILED = f"""
 import torch

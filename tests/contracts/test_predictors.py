@@ -25,6 +25,7 @@ from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
+from regard.tasks.image.glimpse_classification import GlimpseClassifier
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
@@ -151,6 +152,9 @@ MAKE = {
     "tapes": lambda: TapePredictor(perturb(build("ntm", size="tiny")), settings={"bits": 4}),
     "image_classification": lambda: regard.load("fashion"),
     "captioning": captioner,
+    "glimpse_classification": lambda: GlimpseClassifier(
+        perturb(build("ram", size="tiny", num_classes=3)), ["a", "b", "c"], Preprocess(12, 1, (0.5,), (0.5,)), 2
+    ),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
     "semantic_segmentation": lambda: SemanticSegmenter(
@@ -197,6 +201,7 @@ ITEMS = {
     "image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
+ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
     ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS
 )

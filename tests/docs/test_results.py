@@ -380,7 +380,7 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
             {"loss": 0.2, "accuracy": 0.95, "top5": 0.99, "images": 100},
             {("loss", "image", 0.2), ("accuracy", "image", 0.95), ("top5", "", 0.99)},
         )
-        for task in ("image_classification", "distillation")
+        for task in ("image_classification", "distillation", "glimpse_classification")
     },
     **{
         task: (
@@ -413,7 +413,7 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "tapes": ({"name": "copy_tape", "bits": 8}, {"wrong_bits": 1.5, "loss": 0.1, "wrong_bits_20": 1.5, "sequences": 9},
-              {("loss", "bit", 0.1), ("wrong_bits", "", 1.5)}),
+              {("loss", "bit", 0.1), ("wrong_bits", "all sizes", 1.5), ("wrong_bits", "size 20", 1.5)}),
     "arithmetic": ({"name": "arithmetic", "digits": 8},
         {"loss": 0.1, "accuracy": 0.99, "exact_match": 0.9, "tokens": 5},
                    {("loss", "digit", 0.1), ("accuracy", "digit", 0.99), ("exact_match", "", 0.9)}),
@@ -451,7 +451,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
     assert f"### {record['corpus']}, test" in page
     images = (
-        *("image_classification", "distillation", "image_generation", "super_resolution"),
+        *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
         *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
     )
     section = "## Images" if task in images else "## Language"

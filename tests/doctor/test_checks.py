@@ -103,6 +103,9 @@ IMAGES = {  # models that take images
     "cct": {"image_size": 24, "width": 12, "heads": 2, "layers": 2, "convolutions": 1},
     "resnet": {"image_size": 32, "size": "18"},
     "efficientnet_lite": {"size": "tiny", "image_size": 16},
+    "learn_to_pay_attention": {"size": "tiny", "image_size": 16},
+    "lr_net": {"size": "tiny", "image_size": 16},
+    "ram": {"size": "tiny", "image_size": (9, 11)},
 }
 
 

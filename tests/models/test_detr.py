@@ -10,9 +10,12 @@ from regard.losses.set_matching import assign, pad_targets
 from regard.modalities.box_geometry import centres_to_corners, generalized_iou
 
 
-def tiny(**settings):
+def tiny(name="detr", **settings):
     torch.manual_seed(0)
-    return regard.build("detr", size="tiny", **settings).double()
+    return regard.build(name, size="tiny", **settings).double()
+
+
+BOTH = {"detr": {}, "deformable_detr": {"anchor_boxes": True}}
 
 
 def images(batch=2):
@@ -60,19 +63,21 @@ def test_a_new_class_head_has_other_classes():
         model.reset_classifier(0)
 
 
-def test_groups_of_queries_are_as_many_models():
+@pytest.mark.parametrize("name", BOTH)
+def test_groups_of_queries_are_as_many_models(name):
     """In training every group predicts what a model with its queries alone would; afterwards only the first is used."""
-    model, alone, x = frozen_statistics(tiny(query_groups=3)), frozen_statistics(tiny()), images()
-    state = model.state_dict()
+    model, alone = (frozen_statistics(tiny(name, query_groups=groups, **BOTH[name])) for groups in (3, 1))
+    state, x = model.state_dict(), images()
+    own = [key for key in ("queries", "anchors") if key in state]
     with torch.no_grad():
         together = model(x)
         assert together.logits.shape == (2, 2, 21, 6)
         for group in range(3):
             inside = slice(7 * group, 7 * group + 7)
-            alone.load_state_dict(state | {"queries": state["queries"][inside]})
+            alone.load_state_dict(state | {key: state[key][inside] for key in own})
             for found, expected in zip(together[:2], alone(x)[:2], strict=True):
                 torch.testing.assert_close(found[:, :, inside], expected, rtol=1e-10, atol=1e-10)
-        alone.load_state_dict(state | {"queries": state["queries"][:7]})
+        alone.load_state_dict(state | {key: state[key][:7] for key in own})
         torch.testing.assert_close(model.eval()(x).logits, alone.eval()(x).logits)
 
 
@@ -92,9 +97,10 @@ def test_groups_are_matched_each_by_itself():
         assign(cost, counts, groups=5)
 
 
-def test_denoising_queries_change_no_other_prediction_and_not_each_other():
+@pytest.mark.parametrize("name", BOTH)
+def test_denoising_queries_change_no_other_prediction_and_not_each_other(name):
     """Matched queries do not see them; a group does not see another; padding is seen by nobody."""
-    model, x, targets = frozen_statistics(tiny(denoising=True)), images(), objects((3, 1))
+    model, x, targets = frozen_statistics(tiny(name, denoising=True, **BOTH[name])), images(), objects((3, 1))
     noised = denoising_queries(targets, 5, groups=2)
     with torch.no_grad():
         before, found = model(x).logits, model(x, denoising=noised).logits

@@ -62,7 +62,7 @@ def test_padding_changes_nothing_and_hops_are_watched():
     m, (x, lengths, q) = model(), story()
     with regard.watch(m) as seen:
         base, scores = m.read(x, lengths, q)
-    gates = [trace.weights[:, 0, 0] for trace in seen.traces("gate")]
+    gates = [trace.weights[:, 0, 0] for trace in seen.traces("hop")]
     assert len(gates) == 3
     torch.testing.assert_close(gates[2][0], scores[0, 2].sigmoid().to(gates[2].dtype))
     assert (gates[0][2, 2:] == 0).all()

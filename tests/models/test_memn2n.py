@@ -100,7 +100,7 @@ def test_watch_sees_the_weights_of_every_hop():
     m = model()
     with regard.watch(m) as seen:
         _, scores = m.read(x, lengths, q)
-    traces = seen.traces("gate")
+    traces = seen.traces("hop")
     assert len(traces) == 3
     torch.testing.assert_close(traces[1].weights[2, 0, 0, :2], scores[2, 1, :2].softmax(-1).to(traces[1].weights.dtype))
     for trace in traces:

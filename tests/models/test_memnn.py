@@ -185,7 +185,7 @@ def test_padding_changes_nothing_and_choices_are_watched():
     m, (x, lengths, q) = model(hops=2, adaptive=False), story()
     with regard.watch(m) as seen:
         base, scores = m.read(x, lengths, q)
-    first, second = (trace.weights[:, 0, 0] for trace in seen.traces("gate"))
+    first, second = (trace.weights[:, 0, 0] for trace in seen.traces("hop"))
     assert first.sum(-1).tolist() == second.sum(-1).tolist() == [1, 1, 1, 1, 1, 0]  # the last story is empty
     assert torch.equal(second.double(), scores[:, 1].exp())
     x[2, 2:] = 7

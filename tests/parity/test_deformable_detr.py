@@ -131,5 +131,7 @@ def test_gradients_equal_those_of_transformers():
 def test_bad_settings_are_refused():
     with pytest.raises(BadInput, match="backbone_levels must be at most 2"):
         DeformableDETR(Config(backbone_levels=3, pyramid_levels=2))
+    with pytest.raises(BadInput, match="needs anchor_boxes=True"):
+        DeformableDETR(Config(denoising=True))
     with pytest.raises(BadInput, match="at least 1"):
         pair()[1].reset_classifier(0)

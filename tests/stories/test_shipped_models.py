@@ -115,3 +115,15 @@ def test_the_memory_network_gives_the_stored_answers():
     found = regard.load("stories")(stories, ["Where is the milk?", "Where is John?"])
     assert [each.label for each in found] == [label for label, _ in STORED["stories"]]
     assert near([each.probability for each in found], [probability for _, probability in STORED["stories"]])
+
+
+def test_the_detector_finds_the_stored_boxes():
+    y, x = np.mgrid[0:64, 0:64]
+    coat = (abs(x - 20) < 9) & (abs(y - 30) < 14)
+    shoe = (abs(x - 46) < 11) & (abs(y - 48) < 6)
+    picture = np.stack([60 + y // 2 + 120 * coat, 70 + 140 * shoe, 80 + 100 * (coat | shoe)], -1).astype("uint8")
+    found = regard.load("scenes")(Image.fromarray(picture), min_score=0.0).boxes[:3]
+    assert [each.label for each in found] == [label for label, _, _ in STORED["scenes"]]
+    assert near([each.score for each in found], [score for _, score, _ in STORED["scenes"]])
+    for each, (_, _, corners) in zip(found, STORED["scenes"], strict=True):
+        assert near([each.left, each.top, each.right, each.bottom], corners)

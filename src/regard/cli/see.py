@@ -144,7 +144,7 @@ def see(
       regard see "An unbelievably fluffy dog." --to de --words
       regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
-      regard see "Mary went to the hallway." "Where is Mary?" --model runs/babi
+      regard see "Mary went to the hallway." "Where is Mary?" --model stories
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
       regard see photo.jpg --model runs/birds --view rollout

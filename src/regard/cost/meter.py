@@ -83,7 +83,7 @@ class Meter(TorchDispatchMode):
             self.add("other", 0, inputs[1:], inputs[1:])
         elif packet not in ALLOCATIONS and not _is_view(func, inputs, outputs):
             kind = "pointwise" if packet in COPIES or torch.Tag.pointwise in func.tags else "other"
-            self.add(kind, 0, inputs, outputs)
+            self.add(kind, 2 * outputs[0].numel() if packet is aten.addcmul_ else 0, inputs, outputs)
 
     def add(self, kind: str, operations: int, inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> None:
         """Log one kernel."""

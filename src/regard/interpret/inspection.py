@@ -68,6 +68,7 @@ INSPECTIONS: Registry = {
     "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
     "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
     "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
+    "story_answering": ("regard.interpret.inspections.story_answering", "StoryInspection"),
     "tapes": ("regard.interpret.inspections.tapes", "TapeInspection"),
 }
 

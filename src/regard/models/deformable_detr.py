@@ -9,12 +9,15 @@ Attention costs O(N L P C) instead of O(N² C), so that fine grids are affordabl
 begins with a point; after each layer its anchor is the box found so far, and the layer above looks there ("iterative
 box refinement"). Such queries need a tenth of DETR's epochs. Images, sizes and outputs are those of `detr`.
 
+With `anchor_boxes` (DAB-DETR) a query begins with a box of its own, and its position is made of its box again in every
+layer. Noised objects then are queries like the others (`denoising`: DN-DETR), and groups of queries work as in `detr`.
+
 What differs from the authors' code: classes are a softmax with "no object" as in DETR, where they have a sigmoid for
 each class and the focal loss; so losses and tasks of DETR work here. All else is equal to transformers'
 ``with_box_refine=True``.
 
 Zhu, Su, Lu, Li, Wang, Dai: Deformable DETR: Deformable Transformers for End-to-End Object Detection. ICLR 2021.
-arXiv:2010.04159
+arXiv:2010.04159; Liu et al.: DAB-DETR: Dynamic Anchor Boxes are Better Queries for DETR. ICLR 2022. arXiv:2201.12329
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import torch
 from torch import nn
 
 from regard.attention.deformable import DeformableAttention
+from regard.attention.mask import DenseMask
 from regard.attention.mixers import build_mixer
 from regard.blocks.feedforward import ReluFeedForward
 from regard.blocks.residual import ResidualBlock
@@ -38,10 +42,13 @@ from regard.core.validation import validate
 from regard.models.contract import ModelContract
 from regard.models.detr import (
     MLP,
+    AnchorPositions,
+    DenoisingQueries,
     DETROutput,
     backbone,
     build_backbone,
     grid_sizes,
+    group_mask,
     pair_tensor,
     real_cells,
     stage_strides,
@@ -69,6 +76,9 @@ class Config:
     encoder_layers: int = 6
     decoder_layers: int = 6
     dropout: float = field(0.1, low=0, below=1)
+    anchor_boxes: bool = False  # queries begin with boxes, of which their positions are made in every layer
+    query_groups: int = 1  # groups of queries in training, each matched on its own; one of them is used afterwards
+    denoising: bool = False  # can take noised objects as further queries in training; needs anchor_boxes
 
 
 _SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "width": 128, "ffn": 512}
@@ -106,12 +116,18 @@ class DeformableDETR(ModelContract):
         super().__init__()
         validate(config)
         self.config = config
+        if config.denoising and not config.anchor_boxes:
+            raise BadInput("denoising=True needs anchor_boxes=True: noised objects are boxes")
         self.stem = PyramidStem(config)
         self.positions = SinusoidalGridPositions(config.width, offset=0.5)
         self.level_vectors = nn.Parameter(torch.randn(config.pyramid_levels, config.width))
         self.encoder = nn.ModuleList(DeformableEncoderBlock(config) for _ in range(config.encoder_layers))
-        self.queries = nn.Parameter(torch.randn(config.num_queries, 2 * config.width))  # positions, contents
-        self.reference = nn.Linear(config.width, 2)
+        queries, boxes = config.query_groups * config.num_queries, config.anchor_boxes
+        self.queries = nn.Parameter(torch.randn(queries, (1 if boxes else 2) * config.width))  # positions?, contents
+        self.reference = None if boxes else nn.Linear(config.width, 2)
+        self.anchors = nn.Parameter(torch.empty(queries, 4)) if boxes else None  # logits of centres and sizes
+        self.anchor_positions = AnchorPositions(config.width) if boxes else None
+        self.denoising = nn.Embedding(config.num_classes, config.width) if config.denoising else None
         self.decoder = nn.ModuleList(DeformableDecoderBlock(config, n) for n in range(config.decoder_layers))
         self.class_heads = nn.ModuleList(
             nn.Linear(config.width, config.num_classes + 1) for _ in range(config.decoder_layers)
@@ -123,24 +139,48 @@ class DeformableDETR(ModelContract):
         self,
         images: Float[Tensor, "B C Y X"],
         sizes: Int[Tensor, "B 2"] | None = None,
+        denoising: DenoisingQueries | None = None,
         pass_state: PassState | None = None,
     ) -> DETROutput:
-        """Return the predictions for images whose own rows and columns are `sizes`; None: without padding."""
+        """Return the predictions for images whose own rows and columns are `sizes`; None: without padding.
+
+        In training the queries are those of all groups, then those of `denoising`.
+        """
         pass_state = PassState() if pass_state is None else pass_state
         pyramid = self.pyramid(images, sizes)
         memory = pyramid.tokens
         for block in self.encoder:
             memory = block(memory, pyramid)
-        places, x = (part.expand(images.shape[0], -1, -1) for part in self.queries.chunk(2, -1))
-        anchors, logits, boxes = self.reference(places).sigmoid(), [], []
+        x, places, anchors, groups = self.object_queries(images.shape[0], denoising)
+        logits, boxes = [], []
         for depth, block in enumerate(self.decoder):
-            x = block(x, places, memory, anchors, pyramid, pass_state.layer(depth))
+            places = places if self.anchor_positions is None else self.anchor_positions(anchors)
+            x = block(x, places, memory, anchors, pyramid, groups, pass_state.layer(depth))
             step = self.box_heads[depth](x)
             start, rest = inverse_sigmoid(anchors), step[..., anchors.shape[-1] :]
             boxes.append(torch.cat([step[..., : anchors.shape[-1]] + start, rest], -1).sigmoid())
             logits.append(self.class_heads[depth](x))
             anchors = boxes[-1].detach()
         return DETROutput(torch.stack(logits), torch.stack(boxes), None)
+
+    def object_queries(
+        self, batch: int, denoising: DenoisingQueries | None
+    ) -> tuple[Float[Tensor, "B Q C"], Tensor, Float[Tensor, "B Q R"], DenseMask | None]:
+        """Return contents, positions and anchors of the queries, and which of them see each other (None: all)."""
+        size = self.config.num_queries
+        taken = len(self.queries) if self.training else size
+        queries = self.queries[:taken].expand(batch, -1, -1)
+        mask = group_mask(queries, size, denoising)
+        if self.anchors is None or self.reference is not None:
+            places, contents = queries.chunk(2, -1)
+            return contents, places, self.reference(places).sigmoid(), mask  # type: ignore[misc]
+        anchors = self.anchors[:taken].sigmoid().expand(batch, -1, -1)
+        if denoising is None:
+            return queries, queries, anchors, mask
+        if self.denoising is None:
+            raise BadInput("this model takes no denoising queries; build it with denoising=True")
+        contents = torch.cat([queries, self.denoising(denoising.classes)], 1)
+        return contents, contents, torch.cat([anchors, denoising.boxes.to(anchors)], 1), mask
 
     def pyramid(self, images: Float[Tensor, "B C Y X"], sizes: Int[Tensor, "B 2"] | None) -> Pyramid:
         """Return the tokens of all levels, and where they are."""
@@ -172,17 +212,25 @@ class DeformableDETR(ModelContract):
         self.config = replace(self.config, num_classes=num_classes)
         width, layers = self.config.width, self.config.decoder_layers
         self.class_heads = nn.ModuleList(nn.Linear(width, num_classes + 1) for _ in range(layers)).to(self.queries)
+        if self.denoising is not None:
+            self.denoising = nn.Embedding(num_classes, width).to(self.queries)
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Initialise: boxes begin at their anchors, the first with σ(-2), an eighth of the image, on each side."""
-        nn.init.xavier_uniform_(self.reference.weight)
-        nn.init.zeros_(self.reference.bias)
-        for layer, head in enumerate(self.box_heads):
+        """Initialise: boxes begin at their anchors; points with σ(-2), an eighth of the image, on each side.
+
+        Anchor boxes lie anywhere and are a quarter of the image wide and high.
+        """
+        for head in self.box_heads:
             nn.init.zeros_(head.layers[-1].weight)  # type: ignore[union-attr, index]
             nn.init.zeros_(head.layers[-1].bias)  # type: ignore[union-attr, index]
-            if not layer:
-                head.layers[-1].bias[2:] = -2.0  # type: ignore[union-attr, index]
+        if self.reference is not None:
+            nn.init.xavier_uniform_(self.reference.weight)
+            nn.init.zeros_(self.reference.bias)
+            self.box_heads[0].layers[-1].bias[2:] = -2.0  # type: ignore[union-attr, index]
+        if self.anchors is not None:
+            centres = torch.rand(len(self.anchors), 2)
+            self.anchors.copy_(inverse_sigmoid(torch.cat([centres, torch.full_like(centres, 0.25)], 1)))
 
 
 class Pyramid(NamedTuple):
@@ -261,12 +309,13 @@ class DeformableDecoderBlock(ResidualBlock):
         memory: Float[Tensor, "B M C"],
         anchors: Float[Tensor, "B Q R"],
         pyramid: Pyramid,
+        groups: DenseMask | None,
         layer_state: LayerState,
     ) -> Float[Tensor, "B Q C"]:
         index = torch.arange(x.shape[1], device=x.device)[None]
         positions = PositionInfo(index, index, query_vectors=places)
         where = pyramid.on_levels(anchors), pyramid.shapes, pyramid.real
-        x = self.residual(x, self.mix_norm, lambda x: self.mix(x, positions=positions, layer_state=layer_state))
+        x = self.residual(x, self.mix_norm, lambda x: self.mix(x, None, groups, positions, layer_state))
         x = self.residual(x, self.cross_norm, lambda x: self.cross(x + places, memory, *where))
         return self.residual(x, self.feed_norm, self.feed)
 

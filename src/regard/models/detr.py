@@ -185,21 +185,13 @@ class DETR(ModelContract):
         size = self.config.num_queries
         places = self.queries[None, : len(self.queries) if self.training else size]
         content = places.new_zeros(batch, *places.shape[1:])
-        group = torch.arange(places.shape[1], device=places.device) // size
+        mask = group_mask(content, size, denoising)
         if denoising is None:
-            if places.shape[1] == size:
-                return content, places, None
-            return content, places, DenseMask((group[:, None] == group).expand(batch, -1, -1))
+            return content, places, mask
         if self.denoising is None:
             raise BadInput("this model takes no denoising queries; build it with denoising=True")
         noised = self.denoising(denoising)
-        content = torch.cat([content, noised[0]], 1)
-        places = torch.cat([places.expand(batch, -1, -1), noised[1]], 1)
-        group = torch.cat([group, denoising.group + self.config.query_groups])
-        real = F.pad(denoising.real, (len(group) - denoising.real.shape[1], 0), value=True)[:, None]
-        is_noised = group >= self.config.query_groups
-        sees = (group[:, None] == group) | (is_noised[:, None] & (group == 0))
-        return content, places, DenseMask(sees & (real | torch.eye(len(group), dtype=torch.bool, device=group.device)))
+        return torch.cat([content, noised[0]], 1), torch.cat([places.expand(batch, -1, -1), noised[1]], 1), mask
 
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the class head by a new one, to fine-tune on other classes."""
@@ -221,18 +213,42 @@ class DenoisingQueries(NamedTuple):
     real: Bool[Tensor, "B P"]  # False: padding
 
 
+def group_mask(own: Float[Tensor, "B Q C"], size: int, denoising: DenoisingQueries | None) -> DenseMask | None:
+    """Return which queries see each other (None: all): those of a group of `size`; noised ones also the first group."""
+    batch, queries, _ = own.shape
+    group = torch.arange(queries, device=own.device) // size
+    if denoising is None:
+        return None if queries == size else DenseMask((group[:, None] == group).expand(batch, -1, -1))
+    group = torch.cat([group, denoising.group + queries // size])
+    real = F.pad(denoising.real, (queries, 0), value=True)[:, None]
+    is_noised = group >= queries // size
+    sees = (group[:, None] == group) | (is_noised[:, None] & (group == 0))
+    return DenseMask(sees & (real | torch.eye(len(group), dtype=torch.bool, device=group.device)))
+
+
 class DenoisingEmbedding(nn.Module):
     """Contents and positions of denoising queries."""
 
     def __init__(self, num_classes: int, width: int) -> None:
         super().__init__()
         self.classes = nn.Embedding(num_classes, width)
-        self.sines = SinusoidalGridPositions(width)
-        self.positions = MLP(2 * width, width, width, layers=2)
+        self.positions = AnchorPositions(width)
 
     def forward(self, queries: DenoisingQueries) -> tuple[Float[Tensor, "B P C"], Float[Tensor, "B P C"]]:
-        sines = self.sines.vectors(queries.boxes.to(self.classes.weight).unflatten(-1, (2, 2))).flatten(-2)
-        return self.classes(queries.classes), self.positions(sines)
+        return self.classes(queries.classes), self.positions(queries.boxes.to(self.classes.weight))
+
+
+class AnchorPositions(nn.Module):
+    """Position vectors of boxes (DAB-DETR): sines of centre and size, through two linear layers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.sines = SinusoidalGridPositions(width)
+        self.mlp = MLP(2 * width, width, width, layers=2)
+
+    def forward(self, boxes: Float[Tensor, "B Q 4"]) -> Float[Tensor, "B Q C"]:
+        vectors: Tensor = self.mlp(self.sines.vectors(boxes.unflatten(-1, (2, 2))).flatten(-2))
+        return vectors
 
 
 class BackboneStem(nn.Module):

@@ -136,7 +136,7 @@ class Gate(nn.Module):
     def __init__(self, episode: Episode) -> None:
         super().__init__()
         self.shared = (episode,)  # in a tuple: its parameters belong to the model
-        self.observed = ObservedWeights()
+        self.observed = ObservedWeights("hop")
 
     def forward(
         self,
@@ -148,4 +148,5 @@ class Gate(nn.Module):
         """Return what was read, and the logits of the gates."""
         (episode,) = self.shared
         scores = episode.scores(facts, m, q)
-        return episode.read(facts, self.observed(scores.sigmoid() * real)), scores
+        gates = self.observed((scores.sigmoid() * real)[:, None, None])[:, 0, 0]
+        return episode.read(facts, gates), scores

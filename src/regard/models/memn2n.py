@@ -127,7 +127,7 @@ class Hop(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.observed = ObservedWeights()
+        self.observed = ObservedWeights("hop")
 
     def forward(
         self,
@@ -140,7 +140,8 @@ class Hop(nn.Module):
         """Return what was read, and the scores of the sentences."""
         scores = torch.einsum("bsd,bd->bs", keys, u)
         weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
-        return torch.einsum("bs,bsd->bd", self.observed(weights), values), scores
+        weights = self.observed(weights[:, None, None])[:, 0, 0]
+        return torch.einsum("bs,bsd->bd", weights, values), scores
 
 
 def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:

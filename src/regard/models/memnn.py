@@ -196,14 +196,14 @@ class Hop(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.observed = ObservedWeights()
+        self.observed = ObservedWeights("hop")
 
     def forward(
         self, chosen: Int[Tensor, " B"], facts: Float[Tensor, "B S 2 D"]
     ) -> tuple[Float[Tensor, "B 2 D"], Float[Tensor, "B S"]]:
         """Return the memory, zeros for a number that is none, and the weights."""
         weights = chosen[:, None] == torch.arange(facts.shape[1], device=facts.device)
-        weights = self.observed(weights.to(facts.dtype))
+        weights = self.observed(weights.to(facts.dtype)[:, None, None])[:, 0, 0]
         return torch.einsum("bs,bspd->bpd", weights, facts), weights
 
 

@@ -132,7 +132,7 @@ class ReinforceMixin:
         many = self.choices.how.num_samples
         given, batch = batch, batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
         pass_state = PassState()
-        logits = self.logits(model, given, batch, pass_state)
+        logits = self.decoder_logits(model, given, batch, pass_state)
         wanted = shift_targets(batch)
         nll = self.objective(logits, wanted, self.config.label_smoothing) / many
         stochastic_modules(model)
@@ -143,7 +143,7 @@ class ReinforceMixin:
         total = self.with_layer_losses(nll + policy, given, pass_state)  # type: ignore[attr-defined]
         return total, {"loss": nll.detach(), "entropy": mean_entropy}
 
-    def logits(self, model: nn.Module, given: Any, batch: Any, pass_state: PassState) -> Float[Tensor, "B T V"]:
+    def decoder_logits(self, model: nn.Module, given: Any, batch: Any, pass_state: PassState) -> Float[Tensor, "B T V"]:
         """Return the logits of a batch; `given` is the batch before its inputs were repeated for several samples."""
         source, lengths = given[:2] if getattr(model, "encodes_source_once", False) else batch[:2]
         target, target_lengths = batch[2:]

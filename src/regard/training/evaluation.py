@@ -19,6 +19,7 @@ from torch import nn
 import regard
 from regard.core.errors import BadInput, RegardError, oom_advice
 from regard.models.replace_attention import replace_attention
+from regard.tasks.image import image_classification
 from regard.training.checkpoint.checkpoints import Checkpoints, read_weights
 from regard.training.device import device_name, select_device
 from regard.training.recipe import build, load_saved_recipe, task_config_class
@@ -105,7 +106,7 @@ def _load_saved_model(folder: Path, data: Any) -> tuple[nn.Module, Any]:
         raise RegardError(f"{folder} is a saved model without a recipe: give the data to evaluate it on")
     saved = load_image_model(folder)
     name = _task_name(folder, saved.task)
-    if saved.text is None and name != "image_classification":
+    if saved.text is None and not issubclass(task_config_class(name), image_classification.Config):
         raise BadInput(f"{folder} has no vocabulary, so its model cannot be evaluated on text")
     if isinstance(data, str):
         data = dataset_for_model(folder, data)

@@ -4,9 +4,11 @@ boxes back in the pixels of the photo."""
 import numpy as np
 import torch
 
-from regard.data.images.scene_batch import Scene, SceneBatch
+from regard.data.images.scene_batch import Scene, SceneBatch, mask_boxes
+from regard.losses.denoising import denoising_losses, denoising_queries
 from regard.losses.detection import detection_losses
 from regard.modalities import Preprocess
+from regard.models import build
 from regard.tasks.image.object_detection import Config, ObjectDetector, detection_targets, detections
 from tests.tasks.image.scenes import LABELS, SIDE, QueryConfig, QueryModel, QueryOutput, Shapes, scene
 
@@ -77,6 +79,26 @@ def test_the_loss_weighs_its_parts_and_has_gradients():
     torch.testing.assert_close(parts["l1_loss"], 8 * losses["l1"][-1].detach())
 
 
+def test_groups_and_noised_objects_are_trained_beside_the_matched_queries():
+    torch.manual_seed(0)
+    settings = {"anchor_boxes": True, "query_groups": 2, "denoising": True, "num_classes": len(LABELS)}
+    work, model = task(noised_groups=3), build("deformable_detr", size="tiny", **settings)
+    batch = work.dataset("train").collate(torch.arange(4))
+    targets = detection_targets(batch)
+    found, parts = work.loss(model, batch, rng=torch.Generator().manual_seed(7))
+    noised = denoising_queries(targets, len(LABELS), 3, generator=torch.Generator().manual_seed(7))
+    output = model(work.images(batch), batch.sizes, denoising=noised)
+    own = output._replace(logits=output.logits[:, :, :14], boxes=output.boxes[:, :, :14])
+    matched = work.losses(own, batch, 2)
+    others = denoising_losses(output.logits[:, :, 14:], output.boxes[:, :, 14:], targets, 3)
+    weighted = sum(work.weights()[name] * each.sum() for name, each in others.items())
+    torch.testing.assert_close(found, matched[0] + 4 * weighted)
+    torch.testing.assert_close(parts["giou_loss"], matched[1]["giou_loss"])
+    halves = [own._replace(logits=own.logits[:, :, i : i + 7], boxes=own.boxes[:, :, i : i + 7]) for i in (0, 7)]
+    giou = [work.losses(half, batch)[1]["giou_loss"] for half in halves]
+    torch.testing.assert_close(parts["giou_loss"], sum(giou) / 2)  # each group is matched by itself
+
+
 def test_ap_is_one_for_the_truth_and_zero_for_nothing_and_crowds_do_not_count():
     rng = np.random.default_rng(0)
     One.batch = SceneBatch.collate([scene(rng, SIDE, crowd=True), scene(rng, 16), scene(rng)])
@@ -87,6 +109,20 @@ def test_ap_is_one_for_the_truth_and_zero_for_nothing_and_crowds_do_not_count():
     nothing = work.evaluate(Oracle(One.batch, says=False))
     assert nothing["ap"] < 0.05
     assert nothing["loss"] > found["loss"]
+
+
+def test_an_object_is_as_large_as_its_mask():
+    """A frame of 40 x 40 pixels and one pixel wide is small; a full square of the same box is medium (COCO's rule)."""
+    masks = np.zeros((2, 96, 96), bool)
+    masks[0, 2:42, 2:42], masks[0, 3:41, 3:41] = True, False
+    masks[1, 50:90, 50:90] = True
+    pixels = np.zeros((3, 96, 96), np.uint8)
+    boxes, crowd = mask_boxes(masks), np.zeros(2, bool)
+    for seen, sizes in ((masks, {"small", "medium"}), (None, {"medium"})):
+        One.batch = SceneBatch.collate([Scene(pixels, np.array([1, 2]), boxes, crowd, seen)])
+        found = Config().build(One(image_size=96)).evaluate(Oracle(One.batch, says=True))
+        assert {size for size in ("small", "medium", "large") if f"ap_{size}" in found} == sizes
+        assert all(found[f"ap_{size}"] == 1.0 for size in sizes)
 
 
 def test_boxes_are_in_the_pixels_of_the_photo():

@@ -88,8 +88,11 @@ class ForcedChoices:
     _path: Tensor | None = None  # the places to choose, if forced
 
     @contextmanager
-    def force_path(self, path: Int[Tensor, "B T"]) -> Iterator[None]:
-        """Inside the block, a pass in training mode chooses the places of `path` and publishes their probabilities."""
+    def force_path(self, path: Int[Tensor, "B T"] | Float[Tensor, "B T 2"]) -> Iterator[None]:
+        """Inside the block, a pass in training mode chooses the places of `path` and publishes their probabilities.
+
+        A place is a number, or (x, y) of a glimpse.
+        """
         self._path = path
         try:
             yield

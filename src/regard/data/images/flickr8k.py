@@ -8,7 +8,8 @@ last grid is stored as float16 in the cache folder ($REGARD_CACHE, 2.9 GB with m
 is frozen then never runs it in training. With ``encoder=None`` batches have pixels. A photograph is resized to a square
 whole, since captions speak of its edges too.
 
-Hodosh, Young, Hockenmaier: Framing Image Description as a Ranking Task. JAIR 47, 2013. The photographs are for research.
+Hodosh, Young, Hockenmaier: Framing Image Description as a Ranking Task. JAIR 47, 2013.
+The photographs are for research.
 """
 
 from __future__ import annotations

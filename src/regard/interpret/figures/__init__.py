@@ -14,6 +14,7 @@ FIGURES: Registry = {
     "ctc_lattice": ("regard.interpret.figures.audio", "CTCLatticeFigure"),
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),
     "memory": ("regard.interpret.figures.memory", "MemoryFigure"),
+    "story_hops": ("regard.interpret.figures.stories", "StoryHopsFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 

@@ -130,6 +130,11 @@ class ImageClassification(SplitTask[Any]):
         """Return bytes as numbers with about mean 0 and standard deviation 1 in each channel."""
         return normalize(pixels, self.data.mean, self.data.std)
 
+    def logits(self, model: nn.Module, values: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """Return the logits in evaluation."""
+        found: Tensor = model(values)
+        return found
+
     def describe(self) -> dict[str, Any]:
         data = self.data
         shown = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
@@ -148,7 +153,7 @@ class ImageClassification(SplitTask[Any]):
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         for some in part.eval_batches(EVAL_BATCH_SIZE):
             batch = some.to(device)
-            logits = model(self.normalised(batch.pixels)).float()
+            logits = self.logits(model, self.normalised(batch.pixels)).float()
             nll = F.cross_entropy(logits, batch.labels, reduction="sum")
             right = logits.topk(min(5, logits.shape[-1]), -1).indices == batch.labels[:, None]
             sums += torch.stack([nll, right[:, 0].sum(), right.sum()]).double()
@@ -219,8 +224,13 @@ class ImageClassifier(Predictor):
         for begin in range(0, len(batch), size):
             check_cancelled()
             with torch.no_grad():
-                logits = self.model(self.preprocess.batch(batch[begin : begin + size], weight))
+                logits = self.logits(self.preprocess.batch(batch[begin : begin + size], weight), options)
             found += [Classes.rank(self.labels, row) for row in logits.float().softmax(-1).tolist()]
+        return found
+
+    def logits(self, values: Float[Tensor, "B C Y X"], options: Any) -> Float[Tensor, "B K"]:
+        """Return the logits of a batch."""
+        found: Tensor = self.model(values)
         return found
 
     def attention(self, image: Any) -> list[Trace]:

@@ -1,7 +1,8 @@
 """Object detection as set prediction: a box, a class and a score for every object, without anchors or suppression.
 
     objective    DETR's: every object is matched with one query (losses.set_matching); cross-entropy of the classes,
-                 L1 distance and generalised IoU of the boxes, summed over the decoder layers
+                 L1 distance and generalised IoU of the boxes, summed over the decoder layers; the same for noised
+                 objects where the model takes them (losses.denoising), and for each of its groups of queries
     metric       AP and AR by COCO's rule, loss
     decoding     the likeliest class of every query but "no object"
     predict      `ObjectDetector`: images in, boxes in their own pixels out
@@ -27,11 +28,13 @@ from regard.attention.capture.watch import watch
 from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.trace import Trace
+from regard.losses.denoising import denoising_losses, denoising_queries
 from regard.losses.detection import detection_losses
 from regard.losses.set_matching import Matches, MatchingWeights, Targets, assign, matching_cost
 from regard.metrics.average_precision import DETECTION_METRICS, AveragePrecision
 from regard.metrics.base import loss_metric
 from regard.modalities.base import Output
+from regard.modalities.box_geometry import area as box_area
 from regard.modalities.box_geometry import centres_to_corners, corners_to_centres
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
@@ -51,6 +54,7 @@ class Config:
     l1_weight: float = field(5.0, low=0)
     giou_weight: float = field(2.0, low=0)
     no_object_weight: float = field(0.1, above=0)  # of the class "no object" in the cross-entropy
+    noised_groups: int = field(5, low=1)  # noised copies of the objects, for a model with `denoising`
     augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ObjectDetection:
@@ -72,23 +76,35 @@ class ObjectDetection(SceneTask):
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         batch = self.augmented(batch, rng)
-        output, pass_state = call_with_state(model, self.images(batch), batch.sizes)
-        total, parts = self.losses(output, batch)
+        targets, config, copies = detection_targets(batch), getattr(model, "config", None), self.config.noised_groups
+        groups, noised = getattr(config, "query_groups", 1), {}
+        if getattr(config, "denoising", False):
+            noised["denoising"] = denoising_queries(targets, self.num_outputs, copies, generator=rng)
+        output, pass_state = call_with_state(model, self.images(batch), batch.sizes, **noised)
+        own = output.logits.shape[2] - (copies * targets.classes.shape[1] if noised else 0)  # noised ones are behind
+        split = output._replace(logits=output.logits[:, :, :own], boxes=output.boxes[:, :, :own])
+        total, parts = self.losses(split, batch, groups)
+        if noised:
+            found = denoising_losses(output.logits[:, :, own:], output.boxes[:, :, own:], targets, copies)
+            total = total + self.weighted(found, len(batch.pixels))[0]
+            parts["loss"] = total.detach()
         return self.with_layer_losses(total, batch, pass_state), parts
 
-    def losses(self, output: Any, batch: SceneBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    def losses(self, output: Any, batch: SceneBatch, groups: int = 1) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the weighted loss of all layers, and the parts of the last layer, each times the images."""
         targets = detection_targets(batch)
+        matches = self.matches(output, targets, groups)
+        count = groups * max(1, sum(targets.counts))
         losses = detection_losses(
-            output.logits, output.boxes, targets, self.matches(output, targets), self.config.no_object_weight
+            output.logits, output.boxes, targets, matches, self.config.no_object_weight, num_boxes=count
         )
         return self.weighted(losses, len(batch.pixels))
 
-    def matches(self, output: Any, targets: Targets) -> Matches:
-        """Return which query belongs to which object, in every layer."""
+    def matches(self, output: Any, targets: Targets, groups: int = 1) -> Matches:
+        """Return which query belongs to which object, in every layer, for each group of queries by itself."""
         c = self.config
         weights = MatchingWeights(c.class_weight, c.l1_weight, c.giou_weight)
-        return assign(matching_cost(output.logits, output.boxes, targets, weights), targets.counts)
+        return assign(matching_cost(output.logits, output.boxes, targets, weights), targets.counts, groups)
 
     def weighted(self, losses: Mapping[str, Tensor], images: int) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the sum of losses (each a vector over the layers) by weight, and the parts for the log."""
@@ -111,8 +127,8 @@ class ObjectDetection(SceneTask):
             said = detections(output)
             boxes = said.boxes * image_sides(batch.sizes)[:, None]
             rows = zip(said.scores, said.classes, boxes, *_objects(batch), strict=True)
-            for score, classes, box, true_boxes, true_classes, crowd in rows:
-                scores.update(box, score, classes, true_boxes, true_classes, crowd)
+            for score, classes, box, *true in rows:
+                scores.update(box, score, classes, *true)
         found = {name: value for name, value in scores.compute().items() if math.isfinite(value)}  # sizes that occur
         return found | {"loss": total / images, "images": images}
 
@@ -150,14 +166,15 @@ def detections(output: Any) -> Detections:
     return Detections(scores, classes, centres_to_corners(output.boxes[-1].float()).clamp(0, 1))
 
 
-def _objects(batch: SceneBatch) -> tuple[Iterator[Any], Iterator[Any], Iterator[Any]]:
-    """Yield the boxes, the classes and the crowd flags of each image."""
+def _objects(batch: SceneBatch) -> list[list[Tensor]]:
+    """Return the boxes, the classes, the crowd flags and the areas of the objects, each a list over the images.
+
+    The area is that of the mask where the data have masks, as in COCO's annotations, and of the box elsewhere.
+    """
+    areas = batch.masks.sum((2, 3)) if batch.masks.numel() else box_area(batch.boxes)
     counts = batch.counts.tolist()
-    made = (
-        iter([row[:n] for row, n in zip(x, counts, strict=True)]) for x in (batch.boxes, batch.classes, batch.crowd)
-    )
-    boxes, classes, crowd = made
-    return boxes, classes, crowd
+    every = (batch.boxes, batch.classes, batch.crowd, areas)
+    return [[row[:n] for row, n in zip(values, counts, strict=True)] for values in every]
 
 
 # -- the predictor -----------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class PanopticSegmentation(ObjectDetection):
         super().__init__(config, data, seed)
         self.things = list(data.things())
 
-    def losses(self, output: Any, batch: SceneBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    def losses(self, output: Any, batch: SceneBatch, groups: int = 1) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         if output.masks is None:
             raise BadInput("The model has no masks, which panoptic segmentation is trained on; set model.masks=true.")
         targets = detection_targets(batch)

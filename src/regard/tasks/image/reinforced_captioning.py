@@ -25,7 +25,7 @@ from regard.tasks.reinforce import ReinforceConfigMixin, ReinforceMixin
 class ReinforcedCaptioning(ReinforceMixin, Captioning):
     """Train a captioner that samples where it looks; evaluation and prediction are those of `Captioning`."""
 
-    def logits(self, model: nn.Module, given: Any, batch: Any, pass_state: PassState) -> Float[Tensor, "B T V"]:
+    def decoder_logits(self, model: nn.Module, given: Any, batch: Any, pass_state: PassState) -> Float[Tensor, "B T V"]:
         target, lengths = batch.target[:, :-1], batch.target_lengths - 1
         found: Tensor = model(self.pictures(batch), target, lengths, pass_state=pass_state)
         return found

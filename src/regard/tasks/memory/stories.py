@@ -226,7 +226,7 @@ class StoryAnswerer(Predictor):
         sentences, story, asked = self._read(text, question)
         with watch(self.model) as seen:
             found = self._answer(story, asked)
-        return StoryReading(sentences, torch.stack([trace.weights[0, 0, 0] for trace in seen.traces("gate")]), found)
+        return StoryReading(sentences, torch.stack([trace.weights[0, 0, 0] for trace in seen.traces("hop")]), found)
 
     def _read(self, text: str, question: str) -> tuple[list[str], Int[Tensor, "1 S W"], Int[Tensor, "1 W"]]:
         """Return the sentences that are kept, and the word ids of them and of the question."""
