@@ -31,8 +31,8 @@ from regard.tasks import TASKS
 COLUMNS = (
     "loss", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1",
     "matthews_correlation", "f1", "exact_match", "error", "failed", "wrong_bits", "wer", "per", "ler", "rouge1",
-    "rouge2", "rougeL", "bleu", "return", "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel",
-    "rmse", "delta1",
+    "rouge2", "rougeL", "bleu", "bleu1", "bleu2", "bleu3", "bleu4", "cider", "return", "miou", "pixel_accuracy", "ap",
+    "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
 )  # fmt: skip
 BY_UNIT = {
     "loss": "nats per {}",

@@ -405,6 +405,15 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 0.1, "abs_rel": 0.2, "rmse": 0.5, "delta1": 0.7, "delta2": 0.8, "images": 200},
         {("loss", "image", 0.1), ("abs_rel", "", 0.2), ("rmse", "", 0.5), ("delta1", "", 0.7)},
     ),
+    **dict.fromkeys(
+        ("captioning", "reinforced_captioning"),
+        (
+            {"name": "flickr8k"},
+            {"loss": 2.9, "bleu1": 61.0, "bleu2": 43.0, "bleu3": 30.0, "bleu4": 20.0, "cider": 0.5, "pictures": 1000},
+            {("loss", "word", 2.9), ("bleu1", "", 61.0), ("bleu2", "", 43.0), ("bleu3", "", 30.0),
+             ("bleu4", "", 20.0), ("cider", "", 0.5)},
+        ),
+    ),
     "panoptic_segmentation": (
         {"name": "camvid"},
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
@@ -453,6 +462,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     images = (
         *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
         *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
+        *("captioning", "reinforced_captioning"),
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

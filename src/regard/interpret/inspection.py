@@ -62,6 +62,7 @@ INSPECTIONS: Registry = {
     "extractive_qa": ("regard.interpret.inspections.extractive_qa", "ExtractiveQAInspection"),
     "embedding": ("regard.interpret.inspections.embedding", "EmbeddingInspection"),
     "image_classification": ("regard.interpret.inspections.image_classification", "ImageClassificationInspection"),
+    "glimpse_classification": ("regard.interpret.inspections.glimpse_classification", "GlimpseInspection"),
     "object_detection": ("regard.interpret.inspections.object_detection", "ObjectDetectionInspection"),
     "semantic_segmentation": ("regard.interpret.inspections.dense", "DenseInspection"),
     "depth_estimation": ("regard.interpret.inspections.dense", "DenseInspection"),
