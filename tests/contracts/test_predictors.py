@@ -31,6 +31,7 @@ from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from regard.tasks.image.variational_image_generation import LatentImageGenerator
+from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
@@ -119,6 +120,14 @@ def captioner(name="show_attend_and_tell"):
     return Captioner(perturb(build(name, size="tiny", **config)), text, Preprocess(32), max_words=6)
 
 
+def question_answerer():
+    words = StoryWords.of(["what colour is the", "bag shoe"], ["red", "blue"])
+    model = perturb(build("vqa_transformer", size="tiny", vocab=words.size, num_classes=2))
+    slots = {"thing": ["bag", "shoe"]}
+    forms = ["what colour is the {thing}", "is the {thing} the {thing}"]
+    return VisualQuestionAnswerer(model, words.answers, words.others, forms, slots, Preprocess(24))
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -169,6 +178,7 @@ MAKE = {
     "panoptic_segmentation": lambda: PanopticSegmenter(
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
     ),
+    "visual_question_answering": question_answerer,
 }
 
 
@@ -208,6 +218,10 @@ ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
     ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS
 )
+QUESTIONS = ("What colour is the bag?", "Is the shoe the bag?", "Who are you?")
+ITEMS["visual_question_answering"] = [
+    (*image, question) for image, question in zip([*PHOTOS, PHOTOS[0]], QUESTIONS, strict=True)
+]
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},

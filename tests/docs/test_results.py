@@ -414,6 +414,12 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
              ("bleu4", "", 20.0), ("cider", "", 0.5)},
         ),
     ),
+    "visual_question_answering": (
+        {"name": "scene_questions"},
+        {"loss": 0.5, "accuracy": 0.8, "accuracy_count": 0.7, "accuracy_side": 0.9, "questions": 4000},
+        {("loss", "question", 0.5)}
+        | {("accuracy", unit, value) for unit, value in (("question", 0.8), ("count", 0.7), ("side", 0.9))},
+    ),
     "panoptic_segmentation": (
         {"name": "camvid"},
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
@@ -463,6 +469,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
         *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
         *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
         *("captioning", "reinforced_captioning"),
+        "visual_question_answering",
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
