@@ -29,6 +29,7 @@ from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
+from regard.tasks.image.variational_image_generation import LatentImageGenerator
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
@@ -149,6 +150,7 @@ MAKE = {
     ),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
+    "variational_image_generation": lambda: LatentImageGenerator(perturb(build("draw", size="tiny"))),
     "semantic_segmentation": lambda: SemanticSegmenter(
         perturb(build("segmenter", size="tiny", num_outputs=3)), ["a", "b", "c"], Preprocess(32)
     ),
@@ -191,6 +193,7 @@ ITEMS = {
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],
+    "variational_image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
 ITEMS["glimpse_classification"] = ITEMS["image_classification"]

@@ -293,6 +293,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "timesteps": _token_ids("tokens"),
     "images": _images,
     "condition": _small_images,
+    "noise": lambda model, shape: torch.zeros(shape.batch, model.config.steps, model.config.latent),  # type: ignore[union-attr, arg-type]
     "image": _images,
     "pixels": _images,
 }

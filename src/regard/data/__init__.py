@@ -46,6 +46,7 @@ DATA: Registry = {
     "repeat_copy": ("regard.data.synthetic.tapes", "RepeatCopyTape"),
     "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
+    "binarized_images": ("regard.data.images.binarized_images", "BinarizedImages"),
     "translated_images": ("regard.data.images.translated_images", "TranslatedImages"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),

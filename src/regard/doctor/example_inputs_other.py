@@ -9,6 +9,7 @@
     (vectors)           sequences of vectors, causal
     (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
+    (images, noise)     images from 0 to 1, and noise of the latent variables of every step
     (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
 
@@ -206,6 +207,19 @@ def _token_by_token(model: Any, tokens: Tensor, *condition: Tensor) -> Tensor:
     return torch.cat(outputs, 1)
 
 
+def images_and_noise(model: Any) -> TargetInputs:
+    """Return images and noise; the output is the logits of the pixels and the KL of every step."""
+    config, generator = model.config, torch.Generator().manual_seed(0)
+    images = torch.rand(4, config.channels, *pair(config.image_size), generator=generator)
+    noise = torch.randn(4, config.steps, config.latent, generator=generator)
+    return TargetInputs((images, noise), (None, None), ("images", "noise"), call=_logits_and_kl)
+
+
+def _logits_and_kl(model: Any, images: Tensor, noise: Tensor) -> Tensor:
+    logits, kl = model(images, noise)
+    return torch.cat([logits.flatten(1), kl], 1)
+
+
 def _numbers(lengths: list[int], width: int, seed: int = 0) -> Tensor:
     """Return random vectors, also at padding positions, whose content must not matter."""
     return torch.randn(len(lengths), max(lengths), width, generator=torch.Generator().manual_seed(seed))
@@ -224,6 +238,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("vectors",): vectors,
     ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
+    ("images", "noise"): images_and_noise,
     ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,

@@ -39,6 +39,10 @@ TASKS: Registry = {
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "variational_image_generation": (
+        "regard.tasks.image.variational_image_generation",
+        "VariationalImageGeneration",
+    ),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
@@ -72,6 +76,7 @@ PREDICTORS: Registry = {
     "glimpse_classification": ("regard.tasks.image.glimpse_classification", "GlimpseClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "variational_image_generation": ("regard.tasks.image.variational_image_generation", "LatentImageGenerator"),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
