@@ -111,6 +111,10 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
                     **({"unit": unit} if unit else {}), **counts, **search,
                 }  # fmt: skip
         yield from _text_tasks(part, found, search)
+        for key in found if task == "visual_question_answering" else ():
+            if key.startswith("accuracy_"):  # of one kind of question
+                unit = key.removeprefix("accuracy_")
+                yield {"split": part, "metric": "accuracy", "value": round(found[key], 4), "unit": unit, **counts}
         for key in found:
             if key.startswith("wrong_bits_"):  # a tape's size, for example its length or its items and repeats
                 unit = f"size {key.removeprefix('wrong_bits_')}"

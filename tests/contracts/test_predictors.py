@@ -30,6 +30,7 @@ from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from regard.tasks.image.variational_image_generation import LatentImageGenerator
+from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
@@ -112,6 +113,14 @@ def story_answerer():
     return StoryAnswerer(model, list(words.answers), list(words.others), 4)
 
 
+def question_answerer():
+    words = StoryWords.of(["what colour is the", "bag shoe"], ["red", "blue"])
+    model = perturb(build("vqa_transformer", size="tiny", vocab=words.size, num_classes=2))
+    slots = {"thing": ["bag", "shoe"]}
+    forms = ["what colour is the {thing}", "is the {thing} the {thing}"]
+    return VisualQuestionAnswerer(model, words.answers, words.others, forms, slots, Preprocess(24))
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -161,6 +170,7 @@ MAKE = {
     "panoptic_segmentation": lambda: PanopticSegmenter(
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
     ),
+    "visual_question_answering": question_answerer,
 }
 
 
@@ -200,6 +210,10 @@ ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
     ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"), PHOTOS
 )
+QUESTIONS = ("What colour is the bag?", "Is the shoe the bag?", "Who are you?")
+ITEMS["visual_question_answering"] = [
+    (*image, question) for image, question in zip([*PHOTOS, PHOTOS[0]], QUESTIONS, strict=True)
+]
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},

@@ -405,6 +405,12 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 0.1, "abs_rel": 0.2, "rmse": 0.5, "delta1": 0.7, "delta2": 0.8, "images": 200},
         {("loss", "image", 0.1), ("abs_rel", "", 0.2), ("rmse", "", 0.5), ("delta1", "", 0.7)},
     ),
+    "visual_question_answering": (
+        {"name": "scene_questions"},
+        {"loss": 0.5, "accuracy": 0.8, "accuracy_count": 0.7, "accuracy_side": 0.9, "questions": 4000},
+        {("loss", "question", 0.5)}
+        | {("accuracy", unit, value) for unit, value in (("question", 0.8), ("count", 0.7), ("side", 0.9))},
+    ),
     "panoptic_segmentation": (
         {"name": "camvid"},
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
@@ -453,6 +459,7 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     images = (
         *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
         *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
+        "visual_question_answering",
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

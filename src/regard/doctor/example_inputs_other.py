@@ -9,6 +9,7 @@
     (vectors)           sequences of vectors, causal
     (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
+    (images, questions) images, and questions about them as word ids B T
     (images, noise)     images from 0 to 1, and noise of the latent variables of every step
     (images, sizes)     images whose objects are found
     (centres, contexts) a word and its context words
@@ -171,6 +172,14 @@ def _answer_logits(model: Any, sentences: Tensor, questions: Tensor, lengths: Te
     return model(sentences, lengths, questions)
 
 
+def questions_about_images(model: Any) -> TargetInputs:
+    """Return images with a question each; padding of a question is words of id 0."""
+    generator, config = torch.Generator().manual_seed(1), model.config
+    images = torch.randn(4, config.channels, *pair(config.image_size), generator=generator)
+    questions = torch.randint(2, config.vocab, (4, 3), generator=generator)
+    return TargetInputs((images, questions), (None, None), ("images", "questions"))
+
+
 def scenes(model: Any) -> TargetInputs:
     """Return images of a detector, all of one size."""
     images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -238,6 +247,7 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("vectors",): vectors,
     ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
+    ("images", "questions"): questions_about_images,
     ("images", "noise"): images_and_noise,
     ("images", "sizes"): scenes,
     ("returns", "states", "actions", "timesteps"): episode,

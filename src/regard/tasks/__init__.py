@@ -47,6 +47,7 @@ TASKS: Registry = {
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
+    "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -81,6 +82,7 @@ PREDICTORS: Registry = {
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
+    "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
 }
 
 
