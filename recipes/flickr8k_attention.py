@@ -12,7 +12,7 @@ measured   with train.steps=1900 train.warmup_steps=150, seed 1, validation, bea
            61.4 / 43.4 / 29.8 / 19.9, CIDEr-D 0.500; 34 minutes on one shared core; the test split was not used
 command    regard train flickr8k_attention --out runs/captions
            regard eval runs/captions
-           regard caption photo.jpg --model runs/captions --see looked.png
+           regard run runs/captions photo.jpg
 """
 
 from _flickr8k import DATA, TRAIN

@@ -21,6 +21,7 @@ that an error in any part is found.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -227,9 +228,14 @@ def _token_by_token(model: Any, tokens: Tensor, *condition: Tensor) -> Tensor:
 
 
 def images_and_noise(model: Any) -> TargetInputs:
-    """Return images and noise; the output is the logits of the pixels and the KL of every step."""
+    """Return images and noise; the output is the logits of the pixels and the KL of every step.
+
+    A model whose noise is optional gets images alone.
+    """
     config, generator = model.config, torch.Generator().manual_seed(0)
     images = torch.rand(4, config.channels, *pair(config.image_size), generator=generator)
+    if inspect.signature(model.forward).parameters["noise"].default is None:
+        return TargetInputs((images,), (None,), ("images",))
     noise = torch.randn(4, config.steps, config.latent, generator=generator)
     return TargetInputs((images, noise), (None, None), ("images", "noise"), call=_logits_and_kl)
 
