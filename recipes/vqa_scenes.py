@@ -7,7 +7,8 @@ paper      after Johnson et al., CLEVR, CVPR 2017, arXiv:1612.06890
 machine    one CPU thread
 expected   guessing among the answers of the kind: 34.2 % (count 20, same 50, colour 16.7, side 50)
 measured   accuracy 55.3 % on test (count 56.9, same 68.0, colour 45.0, side 51.2, which is chance); seed 1, 33 minutes
-           on one shared CPU thread, 2026-11-18. The blind baselines were not trained yet
+           on one shared CPU thread, 2026-11-18, before the decoder's initialisation was changed (docs/notes): not
+           measured again since. The blind baselines were not trained yet
 command    regard train vqa_scenes --out runs/vqa
            regard train vqa_scenes task.hide=picture --out runs/vqa-question-only
            regard train vqa_scenes task.hide=question --out runs/vqa-picture-only

@@ -34,6 +34,8 @@ FIXED = {
     "dmn": UNROLLED,
     "memnn": UNROLLED,
     "attention_asr": UNROLLED,
+    "show_and_tell": UNROLLED,
+    "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
     "draw": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",

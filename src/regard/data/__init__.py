@@ -57,6 +57,7 @@ DATA: Registry = {
     "coco": ("regard.data.images.coco", "COCO"),
     "voc": ("regard.data.images.voc", "VOC"),
     "yolo": ("regard.data.images.yolo", "YOLO"),
+    "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 

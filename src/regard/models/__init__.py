@@ -51,6 +51,8 @@ MODELS: Registry = {
     "lr_net": ("regard.models.lr_net", "LRNet"),
     "learn_to_pay_attention": ("regard.models.learn_to_pay_attention", "LearnToPayAttention"),
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
+    "show_and_tell": ("regard.models.show_and_tell", "ShowAndTell"),
+    "show_attend_and_tell": ("regard.models.show_attend_and_tell", "ShowAttendAndTell"),
     "ram": ("regard.models.ram", "RAM"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),

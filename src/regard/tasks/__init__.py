@@ -37,6 +37,8 @@ TASKS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassification"),
     "glimpse_classification": ("regard.tasks.image.glimpse_classification", "GlimpseClassification"),
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
+    "captioning": ("regard.tasks.image.captioning", "Captioning"),
+    "reinforced_captioning": ("regard.tasks.image.reinforced_captioning", "ReinforcedCaptioning"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "variational_image_generation": (
@@ -74,6 +76,7 @@ PREDICTORS: Registry = {
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "tapes": ("regard.tasks.memory.tapes", "TapePredictor"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
+    "captioning": ("regard.tasks.image.captioning", "Captioner"),
     "glimpse_classification": ("regard.tasks.image.glimpse_classification", "GlimpseClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
