@@ -78,6 +78,9 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
+    "show_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "show_attend_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "vqa_transformer": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (
         {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},

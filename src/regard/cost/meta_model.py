@@ -216,7 +216,8 @@ def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int
 
 
 def image_shape(config: Any, shape: InputShape) -> tuple[int, int, int]:
-    """Return channels, height and width of an image."""
+    """Return channels, height and width of an image; a captioner's encoder has them in a Config of its own."""
+    config = getattr(config, "encoder", config)
     config_size = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
     y, x = shape.image or (config_size if isinstance(config_size, tuple) else (config_size, config_size))
     return shape.channels or getattr(config, "channels", None) or 3, y, x

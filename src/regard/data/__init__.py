@@ -51,11 +51,13 @@ DATA: Registry = {
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "scene_questions": ("regard.data.images.scene_questions", "SceneQuestions"),
     "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
     "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
     "voc": ("regard.data.images.voc", "VOC"),
     "yolo": ("regard.data.images.yolo", "YOLO"),
+    "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 

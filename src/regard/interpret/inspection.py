@@ -66,6 +66,10 @@ INSPECTIONS: Registry = {
     "object_detection": ("regard.interpret.inspections.object_detection", "ObjectDetectionInspection"),
     "semantic_segmentation": ("regard.interpret.inspections.dense", "DenseInspection"),
     "depth_estimation": ("regard.interpret.inspections.dense", "DenseInspection"),
+    "visual_question_answering": (
+        "regard.interpret.inspections.visual_question_answering",
+        "VisualQuestionInspection",
+    ),
     "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
     "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
     "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
