@@ -248,6 +248,14 @@ def _small_images(model: nn.Module, shape: InputShape) -> Tensor | None:
     return torch.zeros(shape.batch, config.channels, *pair(config.condition_size), dtype=torch.uint8)
 
 
+def _latent_noise(model: nn.Module, shape: InputShape) -> Tensor | None:
+    """Return noise for a model that asks for it; one whose noise is optional draws its own."""
+    if inspect.signature(model.forward).parameters["noise"].default is None:
+        return None
+    config: Any = model.config
+    return torch.zeros(shape.batch, config.steps, config.latent)
+
+
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
     """Return a maker of one vector per step (or one class id, for discrete actions)."""
 
@@ -294,7 +302,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "timesteps": _token_ids("tokens"),
     "images": _images,
     "condition": _small_images,
-    "noise": lambda model, shape: torch.zeros(shape.batch, model.config.steps, model.config.latent),  # type: ignore[union-attr, arg-type]
+    "noise": _latent_noise,
     "image": _images,
     "pixels": _images,
 }
