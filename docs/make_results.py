@@ -94,6 +94,7 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "linear-probe-gpu": "Linear probe, noun or verb: word2vec and ELMo",
     "linear-probe-minilm": "Linear probe, noun or verb: MiniLM, word2vec and ELMo",
     "long-sources": "PER on sources of more than 1,000 letters, by aligner",
+    "memory-cpu": "Networks with an external memory on a CPU: one update, compared with plain loops",
     "recurrent-cpu": "Recurrent encoder-decoders on a CPU",
     "recurrent-cuda": "Recurrent encoder-decoders on a GPU",
     "reinforce": "Variance of REINFORCE gradients, by baseline",

@@ -25,6 +25,9 @@ FIGURE = ASSETS / "data-fractions.png"
 TASKS = (
     *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
     *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
+    *("captioning", "reinforced_captioning"),
+    "variational_image_generation",
+    "visual_question_answering",
 )
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
 TRAIN_IMAGES = 45_000  # images of CIFAR-10 that are for training

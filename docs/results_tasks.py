@@ -29,10 +29,10 @@ from regard.tasks import TASKS
 
 # The numbers that have a column, in the order of the columns. Names, units and scales are those of the tasks' metrics.
 COLUMNS = (
-    "loss", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5", "macro_f1",
-    "matthews_correlation", "f1", "exact_match", "error", "failed", "wrong_bits", "wer", "per", "ler", "rouge1",
-    "rouge2", "rougeL", "bleu", "return", "miou", "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel",
-    "rmse", "delta1",
+    "loss", "bound", "kl", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5",
+    "macro_f1", "matthews_correlation", "f1", "exact_match", "error", "failed", "wrong_bits", "wer", "per", "ler",
+    "rouge1", "rouge2", "rougeL", "bleu", "bleu1", "bleu2", "bleu3", "bleu4", "cider", "return", "miou",
+    "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
 )  # fmt: skip
 BY_UNIT = {
     "loss": "nats per {}",
@@ -111,6 +111,10 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
                     **({"unit": unit} if unit else {}), **counts, **search,
                 }  # fmt: skip
         yield from _text_tasks(part, found, search)
+        for key in found if task == "visual_question_answering" else ():
+            if key.startswith("accuracy_"):  # of one kind of question
+                unit = key.removeprefix("accuracy_")
+                yield {"split": part, "metric": "accuracy", "value": round(found[key], 4), "unit": unit, **counts}
         for key in found:
             if key.startswith("wrong_bits_"):  # a tape's size, for example its length or its items and repeats
                 unit = f"size {key.removeprefix('wrong_bits_')}"

@@ -230,8 +230,8 @@ def _recipes() -> builtins.list[Row]:
     from regard.training.recipe import list_recipes, recipe_card
 
     rows = []
-    for name in list_recipes():
-        text = recipe_card(name)
+    for name, file in list_recipes().items():
+        text = recipe_card(file)
         rows.append(
             {"name": name, "measured": _shorten(_card_entry(text, "measured")), "description": text.split("\n")[0]}
         )

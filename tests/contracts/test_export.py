@@ -34,7 +34,10 @@ FIXED = {
     "dmn": UNROLLED,
     "memnn": UNROLLED,
     "attention_asr": UNROLLED,
+    "show_and_tell": UNROLLED,
+    "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
+    "draw": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
@@ -65,6 +68,7 @@ SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_
 SMALL |= {name: {"backbone": backbone("tiny", layers=(1, 1), norm="batch")} for name in ("detr", "deformable_detr")}
 PICTURES = ("detr", "deformable_detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid", "efficientnet_lite", "lr_net", "learn_to_pay_attention")
+PICTURES += ("draw", "vqa_transformer")
 EARLY = ("gpt", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
@@ -87,7 +91,7 @@ def asked(model, rows, length=3, image=(32, 32)):
     takes = signature(model.forward).parameters
     if "centres" in takes:
         return {"centres": torch.randint(30, (rows, length))}
-    image = None if "condition" in takes else image  # its own
+    image = None if {"condition", "noise"} & {*takes} else image  # its own
     batch = make_batch(model, InputShape(rows, length, source=length + 1, target=length, image=image))
     if "lengths" in takes:
         batch["lengths"] = torch.full((rows,), length)

@@ -23,12 +23,15 @@ from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
 from regard.tasks.image.glimpse_classification import GlimpseClassifier
 from regard.tasks.image.image_generation import ImageGenerator, SuperResolution
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.panoptic_segmentation import PanopticSegmenter
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
+from regard.tasks.image.variational_image_generation import LatentImageGenerator
+from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.predictor import NoOptions, Predictor
@@ -111,6 +114,20 @@ def story_answerer():
     return StoryAnswerer(model, list(words.answers), list(words.others), 4)
 
 
+def captioner(name="show_attend_and_tell"):
+    text = tokenizer("vocabulary")
+    config = {"vocab": text.size, "pad": text.pad, "bos": text.bos, "eos": text.eos}
+    return Captioner(perturb(build(name, size="tiny", **config)), text, Preprocess(32), max_words=6)
+
+
+def question_answerer():
+    words = StoryWords.of(["what colour is the", "bag shoe"], ["red", "blue"])
+    model = perturb(build("vqa_transformer", size="tiny", vocab=words.size, num_classes=2))
+    slots = {"thing": ["bag", "shoe"]}
+    forms = ["what colour is the {thing}", "is the {thing} the {thing}"]
+    return VisualQuestionAnswerer(model, words.answers, words.others, forms, slots, Preprocess(24))
+
+
 def image_transformer(**settings):
     return perturb(build("image_transformer", size="tiny", image_size=4, layers=1, **settings))
 
@@ -144,11 +161,13 @@ MAKE = {
     ),
     "tapes": lambda: TapePredictor(perturb(build("ntm", size="tiny")), settings={"bits": 4}),
     "image_classification": lambda: regard.load("fashion"),
+    "captioning": captioner,
     "glimpse_classification": lambda: GlimpseClassifier(
         perturb(build("ram", size="tiny", num_classes=3)), ["a", "b", "c"], Preprocess(12, 1, (0.5,), (0.5,)), 2
     ),
     "image_generation": lambda: ImageGenerator(image_transformer()),
     "super_resolution": lambda: SuperResolution(image_transformer(channels=3, condition_size=2)),
+    "variational_image_generation": lambda: LatentImageGenerator(perturb(build("draw", size="tiny"))),
     "semantic_segmentation": lambda: SemanticSegmenter(
         perturb(build("segmenter", size="tiny", num_outputs=3)), ["a", "b", "c"], Preprocess(32)
     ),
@@ -159,6 +178,7 @@ MAKE = {
     "panoptic_segmentation": lambda: PanopticSegmenter(
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
     ),
+    "visual_question_answering": question_answerer,
 }
 
 
@@ -191,12 +211,17 @@ ITEMS = {
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],
+    "variational_image_generation": [(3,), (0,), (3.0,)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
 ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
-    ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"), PHOTOS
+    ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS
 )
+QUESTIONS = ("What colour is the bag?", "Is the shoe the bag?", "Who are you?")
+ITEMS["visual_question_answering"] = [
+    (*image, question) for image, question in zip([*PHOTOS, PHOTOS[0]], QUESTIONS, strict=True)
+]
 OPTIONS = {  # outputs that depend on nothing but their item
     "language_modeling": {"temperature": 0, "max_new_tokens": 6},
     "handwriting": {"max_points": 40},

@@ -11,6 +11,7 @@ from regard.data.audio.an4 import AN4
 from regard.data.audio.fsdd import SpokenDigits
 from regard.data.images import image_dataset
 from regard.data.images.coco import BCCD
+from regard.data.images.flickr8k import Flickr8k
 from regard.data.text import corpora
 from regard.data.text.cmudict import CMUDict
 from regard.data.text.parallel_corpus import ParallelCorpus
@@ -84,7 +85,7 @@ def test_known_datasets_are_those_that_readers_use():
         ParallelCorpus.corpus,
         TextFile.corpus,
     }
-    requested |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus, BCCD.path}
+    requested |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus, BCCD.path, Flickr8k.corpus}
     requested |= {
         *re.findall(r'data_dir\.find_dataset\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))
     }

@@ -390,6 +390,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         )
         for task in ("image_generation", "super_resolution")
     },
+    "variational_image_generation": (
+        {"name": "binarized_images", "path": "mnist"},
+        {"loss": 99.5, "bound": 99.5, "reconstruction": 80.0, "kl": 19.5, "images": 100},
+        {("loss", "image", 99.5), ("bound", "", 99.5), ("kl", "", 19.5)},
+    ),
     "semantic_segmentation": (
         {"name": "camvid"},
         {"loss": 0.5, "miou": 0.6, "pixel_accuracy": 0.9, "mean_accuracy": 0.7, "images": 233},
@@ -404,6 +409,21 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"name": "rendered_depth"},
         {"loss": 0.1, "abs_rel": 0.2, "rmse": 0.5, "delta1": 0.7, "delta2": 0.8, "images": 200},
         {("loss", "image", 0.1), ("abs_rel", "", 0.2), ("rmse", "", 0.5), ("delta1", "", 0.7)},
+    ),
+    **dict.fromkeys(
+        ("captioning", "reinforced_captioning"),
+        (
+            {"name": "flickr8k"},
+            {"loss": 2.9, "bleu1": 61.0, "bleu2": 43.0, "bleu3": 30.0, "bleu4": 20.0, "cider": 0.5, "pictures": 1000},
+            {("loss", "word", 2.9), ("bleu1", "", 61.0), ("bleu2", "", 43.0), ("bleu3", "", 30.0),
+             ("bleu4", "", 20.0), ("cider", "", 0.5)},
+        ),
+    ),
+    "visual_question_answering": (
+        {"name": "scene_questions"},
+        {"loss": 0.5, "accuracy": 0.8, "accuracy_count": 0.7, "accuracy_side": 0.9, "questions": 4000},
+        {("loss", "question", 0.5)}
+        | {("accuracy", unit, value) for unit, value in (("question", 0.8), ("count", 0.7), ("side", 0.9))},
     ),
     "panoptic_segmentation": (
         {"name": "camvid"},
@@ -453,6 +473,9 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     images = (
         *("image_classification", "glimpse_classification", "distillation", "image_generation", "super_resolution"),
         *("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation"),
+        *("captioning", "reinforced_captioning"),
+        "variational_image_generation",
+        "visual_question_answering",
     )
     section = "## Images" if task in images else "## Language"
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

@@ -66,6 +66,10 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "ffn": 20, "layers": 2},
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
+    "draw": (
+        {"image_size": (5, 6), "channels": 2, "steps": 3, "hidden": 7, "latent": 4, "read": "gaussian(2)"},
+        {"padding", "empty", "causal", "steps", "decoding"},
+    ),
     "ntm": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
     "dnc": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
     "lstm": ({"input_dim": 3, "output_dim": 2, "hidden": 6, "layers": 2}, {"empty", "steps", "decoding"}),
@@ -74,6 +78,9 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
+    "show_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "show_attend_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "vqa_transformer": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (
         {"image_size": (20, 24), "patch_size": 4, "width": 12, "heads": 2, "layers": 2, "num_outputs": 5},

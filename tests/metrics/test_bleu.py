@@ -37,3 +37,19 @@ def test_nothing_to_score_and_uneven_lists_are_errors():
         bleu.bleu([], [])
     with pytest.raises(BadInput, match="1 translations"):
         bleu.bleu(["a"], REFERENCES)
+
+
+def test_bleu_of_every_order_against_several_references_equals_pycocoevalcap():
+    scorer = pytest.importorskip("pycocoevalcap.bleu.bleu_scorer", reason="pip install pycocoevalcap").BleuScorer
+    outputs = ["a dog runs over the green grass", "two kids play in the snow", "a man"]
+    references = [
+        ["a dog runs over grass", "the dog runs over the grass"],
+        ["two kids play", "children play in the snow", "two kids play in the deep snow"],
+        ["a man in a red shirt", "a man rides"],
+    ]
+    theirs = scorer(n=4)
+    for output, several in zip(outputs, references, strict=True):
+        theirs += (output, several)
+    wanted, _ = theirs.compute_score(option="closest")
+    found = bleu.bleu_orders(outputs, references)
+    assert [found[f"bleu{n}"].value for n in range(1, 5)] == pytest.approx([100 * x for x in wanted], rel=1e-6)

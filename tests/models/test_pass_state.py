@@ -45,6 +45,8 @@ def inputs(model):
         return (torch.randint(model.config.levels, (2, model.config.channels, *pair(model.config.image_size))),)
     if parameters[:2] == ["images", "sizes"]:
         return torch.randn(2, model.config.backbone.channels, 64, 96), torch.tensor([[64, 96], [40, 50]])
+    if parameters[:2] == ["images", "target"]:
+        return torch.randn(2, 3, 32, 32), torch.randint(3, 11, (2, 4))
     if parameters[0] == "returns":
         steps = torch.arange(4).expand(2, 4)
         return torch.randn(2, 4), torch.randn(2, 4, 3), torch.randn(2, 4, 1), steps

@@ -57,7 +57,7 @@ def by_hand(model, image, path):
     """Log p of every location of a path as it was chosen, the means and the logits, for one image."""
     config, state, log_p = model.config, torch.zeros(model.config.hidden), []
     for chosen in path:
-        mean = torch.tanh(model.locate.weight @ state + model.locate.bias)
+        mean = torch.tanh(model.locate.weight @ state / config.hidden**0.5 + model.locate.bias)
         log_p.append(Normal(mean, config.location_std).log_prob(chosen).sum())
         location = chosen.clamp(-1, 1)
         pixels = crop(image, *location.tolist(), config.glimpse_size, config.scales)
@@ -120,7 +120,8 @@ def test_locations_are_means_in_eval_mode_and_clamped_samples_in_training():
     with torch.no_grad():
         model.locate.bias.copy_(torch.tensor([0.9, -2.0]))
         states, path = model.eval().look(images)
-        means = torch.tanh(model.locate(torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)))
+        before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
+        means = torch.tanh(before @ model.locate.weight.T / model.config.hidden**0.5 + model.locate.bias)
         torch.testing.assert_close(path, means)
         noise = torch.randn(4, 3, 2)
         _, shaken = model.look(images, noise)

@@ -192,7 +192,10 @@ class StackedRNN(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T C"], states: States) -> Float[Tensor, "B T F"]:
         """Return the states of the last layer at all steps; `states` are those of one beam of each input."""
-        parts = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]  # each L B F
+        dtype = self.network.all_weights[0][0].dtype  # under autocast too
+        parts = [
+            torch.cat(part, 1).transpose(0, 1).to(dtype).contiguous() for part in zip(*states, strict=True)
+        ]  # L B F
         return run_rnn(self.network, x, parts[0] if len(parts) == 1 else tuple(parts))
 
     def step(self, x: Float[Tensor, "B K C"], states: States) -> States:

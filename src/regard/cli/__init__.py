@@ -127,6 +127,7 @@ def _app() -> typer.Typer:
     from regard.cli import (
         advise,
         answer,
+        ask,
         classify,
         cost,
         data,
@@ -183,6 +184,7 @@ def _app() -> typer.Typer:
         ("Use", "handwrite", handwrite.handwrite),
         ("Use", "fill", fill.fill),
         ("Use", "answer", answer.answer),
+        ("Use", "ask", ask.ask),
         ("Use", "embed", embed.embed),
         ("Use", "search", search.search),
         ("Use", "near", near.near),

@@ -44,7 +44,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Draw outputs over their pictures: a file (.png, .svg), or a folder. A generated image is the file.",
+            help="Draw outputs over their pictures: a file (.png, .svg; .gif: every step), or a folder.",
         ),
     ] = None,
     as_json: Json = False,
@@ -181,17 +181,23 @@ def _read_row(predictor: Predictor, line: str) -> Any:
 
 
 def draw_result(result: Result, out: Path) -> Path:
-    """Draw the output of a result over its picture, to a file (.png, .svg) or into a folder, and return the file."""
+    """Draw the output of a result over its picture, to a file or into a folder, and return the file.
+
+    A file is .png or .svg; that of a picture drawn in steps may be .gif.
+    """
     from regard.core.files import atomic_write
     from regard.modalities.generated_image import GeneratedImage
     from regard.see.outputs import draw_output
 
     item, output, name = result.value, result.output, result.item.name
-    path = out if out.suffix.lower() in (".png", ".svg") else out / f"{Path(name).stem}.png"
-    if isinstance(output, GeneratedImage) and path.suffix.lower() == ".png":
+    path = out if out.suffix.lower() in (".png", ".svg", ".gif") else out / f"{Path(name).stem}.png"
+    if isinstance(output, GeneratedImage) and path.suffix.lower() in (".png", ".gif"):
+        content = output.to_gif() if path.suffix.lower() == ".gif" else output.to_png()
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(output.to_png(), path)
+        atomic_write(content, path)
         return path
+    if path.suffix.lower() == ".gif":
+        raise BadInput(f"{type(output).__name__} has no steps to animate; use .png or .svg.")
     photo = item if not isinstance(item, dict) else next((x for x in item.values() if hasattr(x, "convert")), None)
     if photo is None or not hasattr(photo, "convert"):
         raise BadInput("--out draws over pictures; this model takes none.")

@@ -31,7 +31,7 @@ class View(StrEnum):
     decoder = "decoder"  # output tokens attending to those before them
     layers = "layers"  # every layer and head, small
     rollout = "rollout"  # all layers as one map
-    path = "path"  # the position of an aligner at every step
+    path = "path"  # the position of an aligner at every step, or the glimpses of an image
     class_ = "class"  # of an image: from the token that the head reads
     relevance = "relevance"  # of an image: attention x gradient for a label
     pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
@@ -79,7 +79,7 @@ def see(
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
-            "pooling (of a head that pools by attention), gates (of channels). "
+            "pooling (of a head that pools by attention), gates (of channels), path (of glimpses). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout.",
             show_default="cross, or heads without cross-attention; class for an image",
         ),

@@ -216,7 +216,8 @@ def row_length(model: nn.Module, shape: InputShape, side: str = "tokens") -> int
 
 
 def image_shape(config: Any, shape: InputShape) -> tuple[int, int, int]:
-    """Return channels, height and width of an image."""
+    """Return channels, height and width of an image; a captioner's encoder has them in a Config of its own."""
+    config = getattr(config, "encoder", config)
     config_size = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
     y, x = shape.image or (config_size if isinstance(config_size, tuple) else (config_size, config_size))
     return shape.channels or getattr(config, "channels", None) or 3, y, x
@@ -245,6 +246,14 @@ def _small_images(model: nn.Module, shape: InputShape) -> Tensor | None:
     if config.condition_size is None:
         return None
     return torch.zeros(shape.batch, config.channels, *pair(config.condition_size), dtype=torch.uint8)
+
+
+def _latent_noise(model: nn.Module, shape: InputShape) -> Tensor | None:
+    """Return noise for a model that asks for it; one whose noise is optional draws its own."""
+    if inspect.signature(model.forward).parameters["noise"].default is None:
+        return None
+    config: Any = model.config
+    return torch.zeros(shape.batch, config.steps, config.latent)
 
 
 def _vectors(field: str) -> Callable[[nn.Module, InputShape], Tensor]:
@@ -293,6 +302,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "timesteps": _token_ids("tokens"),
     "images": _images,
     "condition": _small_images,
+    "noise": _latent_noise,
     "image": _images,
     "pixels": _images,
 }

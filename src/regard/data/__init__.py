@@ -46,15 +46,18 @@ DATA: Registry = {
     "repeat_copy": ("regard.data.synthetic.tapes", "RepeatCopyTape"),
     "associative_recall": ("regard.data.synthetic.tapes", "RecallTape"),
     "images": ("regard.data.images.image_dataset", "ImageDataset"),
+    "binarized_images": ("regard.data.images.binarized_images", "BinarizedImages"),
     "translated_images": ("regard.data.images.translated_images", "TranslatedImages"),
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "scene_questions": ("regard.data.images.scene_questions", "SceneQuestions"),
     "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
     "middlebury": ("regard.data.images.middlebury", "Middlebury"),
     "coco": ("regard.data.images.coco", "COCO"),
     "voc": ("regard.data.images.voc", "VOC"),
     "yolo": ("regard.data.images.yolo", "YOLO"),
+    "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
 }
 

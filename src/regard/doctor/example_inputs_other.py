@@ -9,7 +9,10 @@
     (vectors)           sequences of vectors, causal
     (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
+    (images, questions) images, and questions about them as word ids B T
+    (images, noise)     images from 0 to 1, and noise of the latent variables of every step
     (images, sizes)     images whose objects are found
+    (images, target)    images and their captions, causal in the caption
     (centres, contexts) a word and its context words
 
 Outputs with several parts (mixture parameters; next state and next action) are concatenated to one tensor B T C, so
@@ -18,6 +21,7 @@ that an error in any part is found.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -170,6 +174,14 @@ def _answer_logits(model: Any, sentences: Tensor, questions: Tensor, lengths: Te
     return model(sentences, lengths, questions)
 
 
+def questions_about_images(model: Any) -> TargetInputs:
+    """Return images with a question each; padding of a question is words of id 0."""
+    generator, config = torch.Generator().manual_seed(1), model.config
+    images = torch.randn(4, config.channels, *pair(config.image_size), generator=generator)
+    questions = torch.randint(2, config.vocab, (4, 3), generator=generator)
+    return TargetInputs((images, questions), (None, None), ("images", "questions"))
+
+
 def scenes(model: Any) -> TargetInputs:
     """Return images of a detector, all of one size."""
     images = torch.randn(4, model.config.backbone.channels, 64, 96, generator=torch.Generator().manual_seed(0))
@@ -180,6 +192,15 @@ def _objects(model: Any, images: Tensor) -> Tensor:
     """Return logits and boxes of all layers, B Q C."""
     found = model(images)
     return torch.cat([found.logits, found.boxes], -1).movedim(0, 2).flatten(2)
+
+
+def captioned_images(model: Any) -> TargetInputs:
+    """Return images and captions of several lengths."""
+    encoder, generator = model.config.encoder, torch.Generator().manual_seed(1)
+    shape = (len(TARGET_LENGTHS), max(TARGET_LENGTHS))
+    images = torch.randn(shape[0], encoder.channels, *pair(encoder.image_size), generator=generator)
+    target = torch.randint(3, model.config.vocab, shape, generator=generator)
+    return TargetInputs((images, target), (None, torch.tensor(TARGET_LENGTHS)), ("images", "target"), 1)
 
 
 def intensities(model: Any) -> TargetInputs:
@@ -206,6 +227,24 @@ def _token_by_token(model: Any, tokens: Tensor, *condition: Tensor) -> Tensor:
     return torch.cat(outputs, 1)
 
 
+def images_and_noise(model: Any) -> TargetInputs:
+    """Return images and noise; the output is the logits of the pixels and the KL of every step.
+
+    A model whose noise is optional gets images alone.
+    """
+    config, generator = model.config, torch.Generator().manual_seed(0)
+    images = torch.rand(4, config.channels, *pair(config.image_size), generator=generator)
+    if inspect.signature(model.forward).parameters["noise"].default is None:
+        return TargetInputs((images,), (None,), ("images",))
+    noise = torch.randn(4, config.steps, config.latent, generator=generator)
+    return TargetInputs((images, noise), (None, None), ("images", "noise"), call=_logits_and_kl)
+
+
+def _logits_and_kl(model: Any, images: Tensor, noise: Tensor) -> Tensor:
+    logits, kl = model(images, noise)
+    return torch.cat([logits.flatten(1), kl], 1)
+
+
 def _numbers(lengths: list[int], width: int, seed: int = 0) -> Tensor:
     """Return random vectors, also at padding positions, whose content must not matter."""
     return torch.randn(len(lengths), max(lengths), width, generator=torch.Generator().manual_seed(seed))
@@ -224,7 +263,10 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("vectors",): vectors,
     ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,
+    ("images", "questions"): questions_about_images,
+    ("images", "noise"): images_and_noise,
     ("images", "sizes"): scenes,
+    ("images", "target"): captioned_images,
     ("returns", "states", "actions", "timesteps"): episode,
     ("spelled", "words"): spelled_words,
     ("centres", "contexts"): word_contexts,

@@ -6,6 +6,7 @@ BLEU depends on the tokenisation by many points, so each score says which one it
     bleu_lower        the same, lower-cased
     bleu_tokenized    lower-cased Moses tokens, no further tokenisation         as in published Multi30k results
     chrf              character n-grams, cased text
+    bleu_orders       BLEU-1 to BLEU-4 of captions against several references, as the text comes, without smoothing
 """
 
 from __future__ import annotations
@@ -46,12 +47,28 @@ def chrf(outputs: Sequence[str], references: Sequence[str]) -> Score:
     return _corpus_score(_sacrebleu().CHRF(), outputs, references)
 
 
-def _corpus_score(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> Score:
-    if len(outputs) != len(references):
-        raise BadInput(f"{len(outputs)} translations cannot be scored against {len(references)} references")
+def bleu_orders(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Score]:
+    """Return bleu1 to bleu4 of tokenised outputs, each against all its references: n-grams up to 1, 2, 3 and 4.
+
+    The brevity penalty takes the reference whose length is nearest, the shorter of two. Nothing is smoothed, so without
+    a single match of some order the score is zero.
+    """
+    most = max(map(len, references), default=0)
+    streams = [[each[k] if k < len(each) else None for each in references] for k in range(most)]
+    found = {}
+    for order in range(1, 5):
+        how = _sacrebleu().BLEU(tokenize="none", smooth_method="none", max_ngram_order=order, force=True)
+        found[f"bleu{order}"] = _corpus_score(how, outputs, *streams)
+    return found
+
+
+def _corpus_score(metric: Any, outputs: Sequence[str], *references: Sequence[str | None]) -> Score:
+    many = len(references[0]) if references else 0
+    if len(outputs) != many:
+        raise BadInput(f"{len(outputs)} translations cannot be scored against {many} references")
     if not outputs:
         raise BadInput("there is nothing to score")
-    result = metric.corpus_score(list(outputs), [list(references)])
+    result = metric.corpus_score(list(outputs), [list(stream) for stream in references])
     return Score(float(result.score), str(metric.get_signature()), str(result))
 
 

@@ -2,7 +2,7 @@
 
     tokens      none: T glimpses. The retina at l: k squares around l, of side g, 2g, 4g ..., averaged down to g x g
     positions   l_t = (x, y), from -1 (left, top edge) to 1 (right, bottom edge), read beside the pixels
-    attention   hard: l_t ~ N(tanh(W h_t-1 + b), σ²), clamped to the image; pixels outside it are 0
+    attention   hard: l_t ~ N(tanh(W h_t-1 / √D + b), σ²), clamped to the image; pixels outside it are 0
     head        linear, on the last state
 
     glimpse network    g_t = relu(W [relu(W_ρ ρ(x, l_t)), relu(W_l l_t)])        ρ: the retina
@@ -125,10 +125,13 @@ class RAM(ForcedChoices, ImageModel):
         return torch.stack(states, 1), path
 
     def _mean(self, state: Float[Tensor, "B D"]) -> Float[Tensor, "B 2"]:
-        """Return the mean of the next location, in at least float32: bfloat16 would round it to whole pixels."""
+        """Return the mean of the next location, in at least float32: bfloat16 would round it to whole pixels.
+
+        Adam's steps are of one size however noisy a gradient is; divided by √D they do not drive tanh to its ends.
+        """
         weight, bias = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in self.locate.parameters())
         with torch.autocast(state.device.type, enabled=False):
-            return F.linear(state.to(weight.dtype), weight, bias).tanh()
+            return F.linear(state.to(weight.dtype) / math.sqrt(self.config.hidden), weight, bias).tanh()
 
     def _publish(self, mean: Tensor, chosen: Tensor, state: Tensor, layer_state: Any) -> None:
         """Publish log p of the location as it was sampled (clamping is part of the image), its entropy and h_t-1."""
@@ -140,10 +143,11 @@ class RAM(ForcedChoices, ImageModel):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Initialise the layers before a relu after He et al. 2015; the first gaze is at the centre."""
+        """Initialise the layers before a relu after He et al. 2015; the first glimpse is at the centre."""
         for layer in (self.what, self.where, self.glimpse, self.core):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
+        nn.init.uniform_(self.locate.weight, -1, 1)  # divided by √D where it is used
         nn.init.zeros_(self.locate.bias)
 
     @property

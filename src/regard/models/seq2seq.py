@@ -80,7 +80,7 @@ class Seq2Seq(CapturableDecodable, ModelContract):
         self.start_from = InitialState(c.cell, c.hidden, c.hidden, c.layers)
         self.context = build_part(CONTEXTS, c.context, "context", width=c.hidden)
         self.network = StackedRNN(c.cell, c.width + self.context.width, c.hidden, c.layers, c.dropout)
-        self.output = DeepOutput(c.hidden + self.context.width + c.width, c.readout or c.width, c.vocab, c.dropout)
+        self.output = DeepOutput((c.hidden, self.context.width, c.width), c.readout, c.vocab, c.dropout)
         nn.init.xavier_uniform_(self.context_projection.weight)
         nn.init.zeros_(self.context_projection.bias)
         if c.tied:

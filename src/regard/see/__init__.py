@@ -17,6 +17,7 @@
     story_hops                             which sentences of a story were read at each hop stories.py
     overlay, overlay_grid                  maps over a photo                                overlay.py
     channel_gates                          weights of channels, layer by layer              channel_gates.py
+    glimpse_path                           where a model looked, in order                   glimpse_path.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.see.audio import audio_alignment, ctc_lattice
 from regard.see.channel_gates import channel_gates
+from regard.see.glimpse_path import glimpse_path
 from regard.see.gradient_by_distance import gradient_by_distance
 from regard.see.gradient_estimators import gradient_estimators
 from regard.see.merge_subwords import merge_subwords
@@ -61,6 +63,7 @@ __all__ = [
     "compare_alignments",
     "cross_rollout",
     "ctc_lattice",
+    "glimpse_path",
     "gradient_by_distance",
     "gradient_estimators",
     "heads",

@@ -68,8 +68,8 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     return layout.figure
 
 
-def heads(seen: MapLike, title: str | None = None) -> Figure:
-    """Draw every head of one layer side by side, on one colour scale."""
+def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ()) -> Figure:
+    """Draw every head of one layer side by side, on one colour scale; `captions` name the heads."""
     maps = to_maps(seen)
     count, n, m = maps.weights.shape
     across = grid_columns(count)
@@ -84,7 +84,7 @@ def heads(seen: MapLike, title: str | None = None) -> Figure:
     for k, weights in enumerate(maps.weights):
         y, x = divmod(k, across)
         place = left + x * (width + gap), top + y * (line + height + gap)
-        layout.text(place[0], place[1] + 0.04, f"head {maps.heads[k]}", 8)
+        layout.text(place[0], place[1] + 0.04, captions[k] if captions else f"head {maps.heads[k]}", 8)
         axes = layout.axes(place[0], place[1] + line, width, height)
         draw_map(axes, weights, norm)
         if x == 0:

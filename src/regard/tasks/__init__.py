@@ -37,12 +37,19 @@ TASKS: Registry = {
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassification"),
     "glimpse_classification": ("regard.tasks.image.glimpse_classification", "GlimpseClassification"),
     "distillation": ("regard.tasks.image.distillation", "Distillation"),
+    "captioning": ("regard.tasks.image.captioning", "Captioning"),
+    "reinforced_captioning": ("regard.tasks.image.reinforced_captioning", "ReinforcedCaptioning"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGeneration"),
     "super_resolution": ("regard.tasks.image.image_generation", "ImageGeneration"),
+    "variational_image_generation": (
+        "regard.tasks.image.variational_image_generation",
+        "VariationalImageGeneration",
+    ),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmentation"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetection"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
+    "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -69,13 +76,16 @@ PREDICTORS: Registry = {
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "tapes": ("regard.tasks.memory.tapes", "TapePredictor"),
     "image_classification": ("regard.tasks.image.image_classification", "ImageClassifier"),
+    "captioning": ("regard.tasks.image.captioning", "Captioner"),
     "glimpse_classification": ("regard.tasks.image.glimpse_classification", "GlimpseClassifier"),
     "image_generation": ("regard.tasks.image.image_generation", "ImageGenerator"),
     "super_resolution": ("regard.tasks.image.image_generation", "SuperResolution"),
+    "variational_image_generation": ("regard.tasks.image.variational_image_generation", "LatentImageGenerator"),
     "semantic_segmentation": ("regard.tasks.image.semantic_segmentation", "SemanticSegmenter"),
     "object_detection": ("regard.tasks.image.object_detection", "ObjectDetector"),
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
+    "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
 }
 
 

@@ -52,6 +52,9 @@ class SplitTask(Generic[Part]):
         """Return the model's config with the fields that only the data determine; by default there are none."""
         return config
 
+    def initialize(self, model: nn.Module) -> None:
+        """Copy weights that the task brings into a new model; by default there are none."""
+
     def count(self, batch: Any) -> int:
         """Return what the loss of a batch is divided by, by default its rows; called before the batch goes to a GPU."""
         return len(batch[0])

@@ -131,10 +131,8 @@ class ReinforceMixin:
         """Return both terms, averaged over the samples of each input; the part "loss" is the first term."""
         many = self.choices.how.num_samples
         given, batch = batch, batch if many == 1 else type(batch)(*(x.repeat_interleave(many, 0) for x in batch))
-        source, lengths = given[:2] if getattr(model, "encodes_source_once", False) else batch[:2]
-        target, target_lengths = batch[2:]
         pass_state = PassState()
-        logits = model(source, target[:, :-1], lengths, target_lengths - 1, pass_state=pass_state)
+        logits = self.decoder_logits(model, given, batch, pass_state)
         wanted = shift_targets(batch)
         nll = self.objective(logits, wanted, self.config.label_smoothing) / many
         stochastic_modules(model)
@@ -144,6 +142,13 @@ class ReinforceMixin:
         mean_entropy = (entropy.detach() * (wanted >= 0)).sum() / many
         total = self.with_layer_losses(nll + policy, given, pass_state)  # type: ignore[attr-defined]
         return total, {"loss": nll.detach(), "entropy": mean_entropy}
+
+    def decoder_logits(self, model: nn.Module, given: Any, batch: Any, pass_state: PassState) -> Float[Tensor, "B T V"]:
+        """Return the logits of a batch; `given` is the batch before its inputs were repeated for several samples."""
+        source, lengths = given[:2] if getattr(model, "encodes_source_once", False) else batch[:2]
+        target, target_lengths = batch[2:]
+        found: Tensor = model(source, target[:, :-1], lengths, target_lengths - 1, pass_state=pass_state)
+        return found
 
     def fit(self, config: Any) -> Any:
         self.choices.baseline.fit(getattr(config, "hidden", None) or config.width)

@@ -67,6 +67,11 @@ def split_words(line: str) -> list[str]:
     return _WORD.findall(line.lower())
 
 
+def word_spans(line: str) -> list[tuple[int, int]]:
+    """Return the first and the last character (exclusive) of every word of `split_words`."""
+    return [found.span() for found in _WORD.finditer(line)]
+
+
 def split_sentences(text: str) -> list[str]:
     """Split running text into its sentences."""
     return [line.strip() for line in _SENTENCE.findall(text) if split_words(line)]

@@ -113,6 +113,7 @@ class TrainingRun:
         # adaptive spans, routing centroids
         self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
         self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
+        self.task.initialize(self.model)
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = select_precision(s.precision, self.device)

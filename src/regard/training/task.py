@@ -1,6 +1,6 @@
 """What the training loop needs from a task.
 
-    before        fit, ready, fingerprint, batches, save          the model's config and the data
+    before        fit, initialize, ready, fingerprint, batches, save          the model's config and the data
     each update   loss, count, after_update                       a summed loss and its divisor
     evaluation    evaluate                                        metrics of the model
     checkpoint    modules, state_dict                             state besides the model: a teacher, a baseline,
@@ -37,6 +37,10 @@ class Task(Protocol):
 
     def fit(self, config: Any) -> Any:
         """Return the model's config with the fields that only the data determine."""
+        ...
+
+    def initialize(self, model: nn.Module) -> None:
+        """Copy weights that the task brings into a new model: those of an encoder whose outputs the data store."""
         ...
 
     def batches(self) -> BatchStream[Any]:

@@ -8,7 +8,7 @@ import torch
 
 from regard.core.errors import BadInput, UnknownName
 from regard.data.images import composed_scenes
-from regard.data.images.composed_scenes import STUFF, Scenes, _place
+from regard.data.images.composed_scenes import STUFF, Scenes, place_cutout
 from regard.data.images.scene_batch import mask_boxes
 
 
@@ -22,7 +22,7 @@ def cutouts(monkeypatch):
         squares[5:, :, 4:8, 4:8] = 0
         return [*np.pad(squares, ((0, 0), (0, 0), (2, 2), (2, 2)))]
 
-    monkeypatch.setattr(composed_scenes, "_cutouts", make)
+    monkeypatch.setattr(composed_scenes, "load_cutouts", make)
 
 
 SMALL = Scenes(image_size=64, max_objects=6, eval_examples=12, train_examples=20, batch_size=4)
@@ -89,7 +89,7 @@ def test_scene_depends_on_seed_split_and_row_alone():
 def test_part_of_an_object_outside_the_image_is_cut_off():
     rng = np.random.default_rng(0)
     cut = np.ones((9, 5, 4), np.float32)
-    sizes = {int(_place(cut, 12, rng)[3].sum()) for _ in range(200)}
+    sizes = {int(place_cutout(cut, 12, rng)[3].sum()) for _ in range(200)}
     assert max(sizes) == 45
     assert min(sizes) >= 2 * 4, "the middle lies inside"
 

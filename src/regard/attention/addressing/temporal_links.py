@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from regard.attention.addressing.base import Addressing, State
 from regard.core.shapes import Float, Tensor
@@ -52,7 +53,8 @@ class TemporalLinks(Addressing):
         self, raw: Float[Tensor, "*B H P"], previous: Float[Tensor, "*B H N"], links: Float[Tensor, "*B N N"]
     ) -> tuple[Float[Tensor, "*B H N"], Float[Tensor, "*B H N"]]:
         """Return the addresses one write back and one write on."""
-        return previous @ links, (links @ previous.mT).mT  # a transposed gradient of the links would be slow to add
+        found: tuple[Tensor, Tensor] = _Followed.apply(links, previous)
+        return found
 
     def after_write(self, state: State, write: Float[Tensor, "*B N"]) -> State:
         links, last = state
@@ -67,26 +69,66 @@ def linked(
     return found
 
 
+# The links are the largest tensor of a step, and time is that of passes over them: both functions write their gradients
+# in fewer of them than autograd, and the first takes as many rows of a batch at a time as a CPU's cache holds.
+CACHE = 1 << 18  # numbers
+
+
+def _rows_at_a_time(links: Float[Tensor, "*B N N"]) -> list[Any]:
+    """Return the parts of a batch: one on a GPU, and in an exported program."""
+    if links.ndim != 3 or links.device.type != "cpu" or torch.compiler.is_exporting():
+        return [...]
+    rows = max(1, CACHE // links.shape[-1] ** 2)
+    return [slice(begin, begin + rows) for begin in range(0, len(links), rows)]
+
+
 class _Linked(torch.autograd.Function):
-    """The links are the largest tensor of a step: a third of autograd's passes over them, one copy kept of three."""
+    """Links after a write."""
 
     @staticmethod
     def forward(ctx: Any, links: Tensor, write: Tensor, last: Tensor) -> Tensor:
         ctx.save_for_backward(links, write, last)
-        out = links * _kept(write) + write[..., None] * last[..., None, :]
+        out = torch.empty_like(links)
+        for rows in _rows_at_a_time(links):
+            _scale(links[rows], write[rows], out[rows]).addcmul_(write[rows][..., None], last[rows][..., None, :])
         out.diagonal(dim1=-2, dim2=-1).zero_()
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         links, write, last = ctx.saved_tensors
-        gradient = gradients[0].clone()
-        gradient.diagonal(dim1=-2, dim2=-1).zero_()
-        along = gradient * links
-        to_write = (gradient @ last[..., None]).squeeze(-1) - along.sum(-1) - along.sum(-2)
-        to_last = (write[..., None, :] @ gradient).squeeze(-2)
-        return gradient.mul_(_kept(write)), to_write, to_last
+        to_links, to_write, to_last = torch.empty_like(links), torch.empty_like(write), torch.empty_like(last)
+        for rows in _rows_at_a_time(links):
+            own = gradient[rows].clone()
+            own.diagonal(dim1=-2, dim2=-1).zero_()
+            along = own * links[rows]
+            to_write[rows] = (own @ last[rows][..., None]).squeeze(-1) - along.sum(-1) - along.sum(-2)
+            to_last[rows] = (write[rows][..., None, :] @ own).squeeze(-2)
+            _scale(own, write[rows], to_links[rows])
+        return to_links, to_write, to_last
 
 
-def _kept(write: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N N"]:
-    return (1 - write)[..., None] - write[..., None, :]
+def _scale(
+    links: Float[Tensor, "*B N N"], write: Float[Tensor, "*B N"], out: Float[Tensor, "*B N N"]
+) -> Float[Tensor, "*B N N"]:
+    """Write (1 - w_n - w_m) L_nm to `out`."""
+    torch.mul(links, (1 - write)[..., None], out=out)
+    return out.addcmul_(links, write[..., None, :], value=-1)
+
+
+class _Followed(torch.autograd.Function):
+    """Addresses one write back and one write on."""
+
+    @staticmethod
+    def forward(ctx: Any, links: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(links, previous)
+        return previous @ links, previous @ links.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, backward: Tensor, forward: Tensor) -> tuple[Tensor, Tensor]:
+        links, previous = ctx.saved_tensors
+        # both parts in one product: links are written once
+        to_links = torch.cat([previous, forward], -2).mT @ torch.cat([backward, previous], -2)
+        return to_links, backward @ links.mT + forward @ links

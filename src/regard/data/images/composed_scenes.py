@@ -1,7 +1,8 @@
 """Composed scenes: clothes, digits or emoji pasted over a textured wall and floor, made from a seed.
 
     Scenes()                                   Fashion-MNIST's ten kinds of clothes
-    Scenes(objects=("mnist",))                 digits
+    Scenes(objects=("mnist",))                 written digits
+    Scenes(objects=("digits",))                printed digits, in the fonts that matplotlib has
     Scenes(objects=("fashion_mnist", "emoji")) both; emoji need the font Noto Color Emoji
 
 Everything is known exactly: which pixels of an object can be seen (masks), the box around them, the class of every
@@ -31,11 +32,18 @@ from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.scene_batch import Scene, mask_boxes, take_objects
 from regard.data.images.scene_dataset import SceneDataset
 
-OBJECTS = ("fashion_mnist", "mnist", "emoji")
+OBJECTS = ("fashion_mnist", "mnist", "digits", "emoji")
 STUFF = ("wall", "floor")
 EMOJI = {
     "apple": "🍎", "banana": "🍌", "ball": "⚽", "cat": "🐱", "car": "🚗", "flower": "🌻", "guitar": "🎸",
     "house": "🏠", "key": "🔑", "star": "⭐",
+}  # fmt: skip
+DIGITS = tuple("0123456789")
+DIGIT_FONTS = {  # files of matplotlib; val and test have faces that are never trained on
+    "train": ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSansMono-Bold",
+              "DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "cmr10"),
+    "val": ("DejaVuSans-BoldOblique", "STIXGeneralBol"),
+    "test": ("DejaVuSerif-BoldItalic", "cmb10"),
 }  # fmt: skip
 EMOJI_FONTS = ("/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf", "~/.fonts/NotoColorEmoji.ttf")
 EMOJI_POINTS = 109  # the one size that the font has
@@ -50,7 +58,7 @@ class Scenes(SceneDataset):
 
     image_size: int = field(128, low=32)  # pixels per side
     batch_size: int = 16
-    objects: tuple[str, ...] = ("fashion_mnist",)  # of fashion_mnist, mnist, emoji
+    objects: tuple[str, ...] = ("fashion_mnist",)  # of fashion_mnist, mnist, digits, emoji
     annotations: Literal["instances", "panoptic"] = "instances"  # panoptic: wall and floor are listed too
     max_objects: int = 8  # of a scene; at least one
     min_side: float = field(0.16, above=0, high=1)  # of an object's square, as a share of the image's side
@@ -75,6 +83,8 @@ class Scenes(SceneDataset):
         for name in self.objects:
             if name not in OBJECTS:
                 raise UnknownName(f"data.objects has an unknown '{name}'; {did_you_mean(name, OBJECTS)}")
+        if {"mnist", "digits"} <= set(self.objects):
+            raise BadInput("data.objects has mnist and digits, which have the same ten classes; choose one")
         if self.min_side > self.max_side:
             raise BadInput(f"data.min_side={self.min_side} must be at most data.max_side={self.max_side}")
 
@@ -85,7 +95,7 @@ class Scenes(SceneDataset):
         return [*self.things(), *STUFF]
 
     def things(self) -> list[str]:
-        return [label for name in self.objects for label in (EMOJI if name == "emoji" else ImageDataset(name).labels())]
+        return [label for name in self.objects for label in _labels(name)]
 
     def source(self, part: str) -> SceneComposer:
         return SceneComposer(self, part)
@@ -97,7 +107,7 @@ class SceneComposer:
     def __init__(self, settings: Scenes, part: str) -> None:
         self.settings, self.part = settings, part
         self.things = settings.things()
-        self.cutouts = [_cutouts(name, part) for name in settings.objects]
+        self.cutouts = [load_cutouts(name, part) for name in settings.objects]
         digest = blake2b(f"{settings.seed}/{part}/scenes".encode(), digest_size=7).digest()
         self.key = int.from_bytes(digest, "big")
 
@@ -106,13 +116,13 @@ class SceneComposer:
 
     def __getitem__(self, i: int) -> Scene:
         rng, side = np.random.default_rng((self.key, i)), self.settings.image_size
-        canvas, horizon = _background(rng, side)
+        canvas, horizon = make_background(rng, side)
         masks, total = np.zeros((0, side, side), bool), np.zeros(0)
         classes: list[int] = []
         for _ in range(rng.integers(1, self.settings.max_objects + 1)):
             cut, c = self._cutout(rng)
             for _ in range(TRIALS):
-                alpha = _place(cut, side, rng)
+                alpha = place_cutout(cut, side, rng)
                 mask, pixels = alpha[3] >= 0.5, (cut[..., 3] >= 0.5).sum()
                 visible = masks & ~mask
                 seen = (visible.sum((1, 2)) >= self.settings.min_visible * total).all()
@@ -153,8 +163,6 @@ class SceneComposer:
 
     def _cutout(self, rng: np.random.Generator) -> tuple[np.ndarray, int]:
         """Return a random object as it will be pasted, RGBA (0 to 255, alpha 0 to 1), and its class."""
-        from PIL import Image
-
         c = int(rng.integers(len(self.things)))
         kind, within = next(
             (kind, c - before)
@@ -164,18 +172,29 @@ class SceneComposer:
         choices = self.cutouts[kind][within]
         picture = choices[int(rng.integers(len(choices)))]
         if self.settings.objects[kind] != "emoji":
-            picture = _paint(picture, rng)
+            picture = paint(picture, random_colour(rng, (0.1, 0.9), (0.65, 1.0)))
         if self.settings.objects[kind] == "fashion_mnist" and rng.random() < 0.5:
             picture = picture[:, ::-1]
         low, high = np.log([self.settings.min_side, self.settings.max_side])
         side = max(4, round(self.settings.image_size * float(np.exp(rng.uniform(low, high)))))
-        turn = float(rng.uniform(-15, 15))
-        square = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BILINEAR)
-        cut = np.asarray(square.rotate(turn, Image.Resampling.BILINEAR, expand=True))
-        return cut * np.array([1, 1, 1, 1 / 255], np.float32), c
+        return turn_cutout(picture, side, float(rng.uniform(-15, 15))), c
 
 
-def _place(cut: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
+def turn_cutout(picture: np.ndarray, side: int, degrees: float) -> np.ndarray:
+    """Return an RGBA picture resized to a square and turned, as it is pasted: Y X 4, 0 to 255, alpha 0 to 1."""
+    from PIL import Image
+
+    square = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BILINEAR)
+    cut = np.asarray(square.rotate(degrees, Image.Resampling.BILINEAR, expand=True))
+    return cut * np.array([1, 1, 1, 1 / 255], np.float32)
+
+
+def _labels(name: str) -> list[str]:
+    """Return the classes of a kind of object."""
+    return list({"emoji": EMOJI, "digits": DIGITS}.get(name) or ImageDataset(name).labels())
+
+
+def place_cutout(cut: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
     """Return an object at a random place of the image, 4 Y X; its middle lies inside, its edges may not."""
     rows, columns = cut.shape[:2]
     top, left = (int(rng.integers(side + 1)) - n // 2 for n in (rows, columns))
@@ -185,14 +204,13 @@ def _place(cut: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-def _paint(grey: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a grey image in a random colour, RGBA; transparent where the object is not."""
-    colour = _colour(rng, (0.1, 0.9), (0.65, 1.0))
+def paint(grey: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """Return a grey image in a colour (RGB from 0 to 255), RGBA; transparent where the object is not."""
     shade = 0.25 + 0.75 / 255 * grey[..., None]
     return np.concatenate([shade * colour, 255.0 * (grey > OPAQUE)[..., None]], -1).astype(np.uint8)
 
 
-def _background(rng: np.random.Generator, side: int) -> tuple[np.ndarray, int]:
+def make_background(rng: np.random.Generator, side: int) -> tuple[np.ndarray, int]:
     """Return a textured wall and floor, 3 Y X, and the row at which the floor begins."""
     horizon = int(rng.uniform(0.35, 0.75) * side)
     wall, floor = (_texture(rng, side, kind + int(rng.integers(2))) for kind in (0, 2))
@@ -202,7 +220,7 @@ def _background(rng: np.random.Generator, side: int) -> tuple[np.ndarray, int]:
 
 def _texture(rng: np.random.Generator, side: int, kind: int) -> np.ndarray:
     """Return a texture 3 Y X between two muted colours: clouds or wallpaper for walls, tiles or boards for floors."""
-    one, two = (_colour(rng, (0.0, 0.45), (0.2, 0.75))[:, None, None] for _ in range(2))
+    one, two = (random_colour(rng, (0.0, 0.45), (0.2, 0.75))[:, None, None] for _ in range(2))
     x = np.arange(side, dtype=np.float32) / side
     y = x[:, None]
     period, phase = np.float32(rng.uniform(0.06, 0.2)), np.float32(rng.uniform(0, 1))
@@ -229,7 +247,7 @@ def _clouds(rng: np.random.Generator, side: int) -> np.ndarray:
     return (total - low) / max(high - low, 1e-6)
 
 
-def _colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> np.ndarray:
+def random_colour(rng: np.random.Generator, saturation: tuple[float, float], value: tuple[float, float]) -> np.ndarray:
     """Return a random colour of any hue, RGB from 0 to 255."""
     from colorsys import hsv_to_rgb
 
@@ -245,13 +263,29 @@ def _offsets(sizes: list[int]) -> Iterable[tuple[int, int]]:
 
 
 @lru_cache(maxsize=8)
-def _cutouts(name: str, part: str) -> list[np.ndarray]:
+def load_cutouts(name: str, part: str) -> list[np.ndarray]:
     """Return the images of every class: grey N Y X, or RGBA N Y X 4 for emoji."""
     if name == "emoji":
         return [_draw_emoji(letter)[None] for letter in EMOJI.values()]
+    if name == "digits":
+        return [np.stack([_draw_digit(digit, font) for font in DIGIT_FONTS[part]]) for digit in DIGITS]
     split = ImageDataset(name).load(part)
     pixels, labels = split.pixels[:, 0].numpy(), split.labels.numpy()
     return [pixels[labels == c] for c in range(len(split.settings.labels()))]
+
+
+def _draw_digit(digit: str, font: str) -> np.ndarray:
+    """Return a digit in a font of matplotlib, bright on black, 28 x 28 with a margin, in its own proportions."""
+    from matplotlib import get_data_path
+    from PIL import Image, ImageDraw, ImageFont
+
+    drawn = Image.new("L", (140, 140))
+    ImageDraw.Draw(drawn).text((30, 10), digit, 255, ImageFont.truetype(f"{get_data_path()}/fonts/ttf/{font}.ttf", 96))
+    cut = drawn.crop(drawn.getbbox())
+    cut = cut.resize((max(1, round(24 * cut.width / cut.height)), 24), Image.Resampling.LANCZOS)
+    square = Image.new("L", (28, 28))
+    square.paste(cut, ((28 - cut.width) // 2, 2))
+    return np.asarray(square)
 
 
 def _draw_emoji(letter: str) -> np.ndarray:

@@ -9,7 +9,9 @@ from regard.interpret.inspection import Inspection
 FIGURES: Registry = {
     "token_maps": ("regard.interpret.figures.token_maps", "TokenMapsFigure"),
     "pixel_attribution": ("regard.interpret.figures.pixel_attribution", "PixelAttributionFigure"),
+    "glimpse_path": ("regard.interpret.figures.glimpse_path", "GlimpsePathFigure"),
     "object_attention": ("regard.interpret.figures.object_attention", "ObjectAttentionFigure"),
+    "question_attention": ("regard.interpret.figures.question_attention", "QuestionAttentionFigure"),
     "dense": ("regard.interpret.figures.dense", "DenseFigure"),
     "ctc_lattice": ("regard.interpret.figures.audio", "CTCLatticeFigure"),
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),

@@ -186,7 +186,7 @@ class ImageGenerator(Predictor):
         self.model = model.eval()
 
     def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
-        return draw_images(self.model, [_seed(value) for value in batch], None, options.temperature)
+        return draw_images(self.model, [read_seed(value) for value in batch], None, options.temperature)
 
 
 class SuperResolution(Predictor):
@@ -250,7 +250,8 @@ def draw_images(
     return drawn
 
 
-def _seed(value: float) -> int:
+def read_seed(value: float) -> int:
+    """Return a number as a seed."""
     if value != int(value) or not 0 <= value < 2**53:
         raise BadInput(f"A seed must be a whole number from 0 to 2^53 - 1, got {value:g}.")
     return int(value)

@@ -51,6 +51,7 @@ from regard.tasks.scheduled_sampling import ScheduledSampling
 
 if TYPE_CHECKING:
     from regard.data.audio.speech_batch import SpeechBatch
+    from regard.data.images.captions import CaptionBatch
     from regard.data.text.chunking_seq2seq import ChunkingBatch
     from regard.tokens.tokenizer import Tokenizer
 
@@ -490,7 +491,7 @@ def model_inputs(batch: PairBatch | ChunkingBatch | SpeechBatch) -> tuple[Tensor
     return source, target[:, :-1], source_lengths, target_lengths - 1
 
 
-def shift_targets(batch: PairBatch | SpeechBatch) -> Int[Tensor, "B T"]:
+def shift_targets(batch: PairBatch | SpeechBatch | CaptionBatch) -> Int[Tensor, "B T"]:
     """Return the target of each decoder input; -100 in the padding, by the lengths and not by the token."""
     wanted = batch.target[:, 1:]
     index = torch.arange(wanted.shape[1], device=wanted.device)

@@ -1,0 +1,90 @@
+"""Neighbours, samples and interpolation of point clouds B N 3, padded beyond their `lengths`.
+
+    knn                       the k nearest points of every query                                  O(N M)
+    farthest_point_sampling   points, each the farthest from those before it                       O(N S)
+    interpolate               Σ_j w_j x_j over the 3 nearest points j,  w_j ∝ 1 / (d_j + 1e-8)     O(N M)
+
+Distances are computed from differences, not from products of the coordinates, which cancel far from the origin; queries
+are taken in chunks, so that memory stays linear in the points. Nothing depends on the order of the points, except which
+of two points at the same distance is taken.
+
+Qi, Yi, Su, Guibas: PointNet++: Deep Hierarchical Feature Learning on Point Sets in a Metric Space. NeurIPS 2017.
+arXiv:1706.02413
+"""
+
+from __future__ import annotations
+
+import torch
+
+from regard.attention.gather import gather_tokens
+from regard.core.shapes import Bool, Float, Int, Tensor
+
+CHUNK = 2**24  # distances held at a time
+
+
+def real_points(points: Float[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"]:
+    """Return which points are not padding."""
+    n = torch.arange(points.shape[1], device=points.device)
+    if lengths is None:
+        return torch.ones(points.shape[:2], dtype=torch.bool, device=points.device)
+    return n[None] < lengths.to(points.device)[:, None]
+
+
+def gather_points(x: Float[Tensor, "B N C"], index: Int[Tensor, "B *K"]) -> Float[Tensor, "B *K C"]:
+    """Return the rows x[b, index[b, ...]]."""
+    return gather_tokens(x[:, None], index[:, None])[:, 0]
+
+
+@torch.no_grad()
+def knn(
+    queries: Float[Tensor, "B N 3"], points: Float[Tensor, "B M 3"], k: int, lengths: Int[Tensor, " B"] | None = None
+) -> tuple[Int[Tensor, "B N K"], Bool[Tensor, "B N K"]]:
+    """Return the nearest points of every query, nearest first, and which of them exist: K = min(k, M)."""
+    k, padding = min(k, points.shape[1]), ~real_points(points, lengths)[:, None]
+    exact = torch.promote_types(points.dtype, torch.float32)
+    points, queries = points.to(exact), queries.to(exact)
+    indices = []
+    for chunk in queries.split(max(1, CHUNK // max(1, points.shape[0] * points.shape[1])), 1):
+        distances = torch.cdist(chunk, points, compute_mode="donot_use_mm_for_euclid_dist")
+        indices.append(distances.masked_fill(padding, float("inf")).topk(k, largest=False).indices)
+    index = torch.cat(indices, 1)
+    exists = ~padding.expand(-1, index.shape[1], -1).gather(2, index)
+    return index.where(exists, 0), exists
+
+
+@torch.no_grad()
+def farthest_point_sampling(
+    points: Float[Tensor, "B N 3"], count: int, lengths: Int[Tensor, " B"] | None = None
+) -> Int[Tensor, "B S"]:
+    """Return `count` different points, the first the farthest from the mean; a cloud with fewer repeats its first.
+
+    Each next one maximises the distance to the nearest of those before it.
+    """
+    real = real_points(points, lengths)
+    points = points.to(torch.promote_types(points.dtype, torch.float32)).masked_fill(~real[..., None], 0)
+    mean = points.sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp(min=1)
+    nearest = (points - mean).square().sum(-1).masked_fill(~real, -1)
+    chosen, rows = list[Tensor](), torch.arange(len(points), device=points.device)
+    taken = ~real
+    for n in range(count):
+        index = nearest.argmax(1)
+        index = index.where(~taken[rows, index], chosen[0] if chosen else 0)
+        chosen.append(index)
+        taken = taken | (torch.arange(points.shape[1], device=points.device) == index[:, None])
+        distance = (points - points[rows, index][:, None]).square().sum(-1)
+        nearest = (distance if n == 0 else torch.minimum(nearest, distance)).masked_fill(taken, -1)
+    return torch.stack(chosen, 1) if chosen else rows.new_zeros(len(points), 0)
+
+
+def interpolate(
+    x: Float[Tensor, "B M C"],
+    points: Float[Tensor, "B M 3"],
+    queries: Float[Tensor, "B N 3"],
+    lengths: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B N C"]:
+    """Return features of the queries, from those of the (up to) 3 nearest points; zeros where there is no point."""
+    index, exists = knn(queries, points, 3, lengths)
+    distances = torch.linalg.vector_norm(queries[:, :, None] - gather_points(points, index), dim=-1)
+    weights = (1 / (distances + 1e-8)) * exists
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    return (weights[..., None].to(x.dtype) * gather_points(x, index)).sum(2)
