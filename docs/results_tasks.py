@@ -80,6 +80,8 @@ def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
     corpus = " + ".join(_corpus_name(str(name)) for name in names)
     if task == "story_answering":
         corpus = f"{corpus} {data['size']}, {len(data['tasks']) or 20} tasks"
+    if data["name"] == "binarized_images":
+        corpus = f"binarised {corpus}"
     return {"task": task, "corpus": corpus, "unit": _unit(task, "loss", data).partition(",")[0]}
 
 
@@ -103,7 +105,9 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
             metric = find_metric(
                 [candidate for candidate in (*cls.metrics, F1) if candidate.key == key], key
             )  # F1: taggers of chunks
-            if metric is not None and key in found:
+            if (
+                metric is not None and key in found and not (key == "loss" and "bound" in found)
+            ):  # the bound is the loss
                 unit = _unit(task, key, recipe["data"]) if key in BY_UNIT else ""
                 value = float(found[key]) * (1 if is_fraction(metric) else metric.scale)
                 yield {
@@ -235,7 +239,9 @@ def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Ite
 
 
 def _column(score: Mapping[str, Any]) -> tuple[str, str]:
-    return score["metric"], score.get("unit", "")
+    unit = score.get("unit", "")
+    # A published line says "image" also to name its section.
+    return score["metric"], "" if unit == "image" and score["metric"] not in BY_UNIT else unit
 
 
 def _format_values(found: Sequence[Mapping[str, Any]]) -> str:

@@ -6,7 +6,8 @@ licence    the photographs are for research: what is trained on them does not sh
 paper      Xu et al., Show, Attend and Tell, ICML 2015, arXiv:1502.03044
 machine    one CPU core, about an hour
 expected   the paper's, with VGG: hard 67 / 45.7 / 31.4 / 21.3 (BLEU-1 to BLEU-4)
-measured   not yet
+measured   1,475 updates (train.steps=1500 train.max_minutes=32), seed 1, test, beam 5: 59.0 / 40.6 / 27.0 / 18.0,
+           CIDEr-D 0.428; 32 minutes on one shared core
 command    regard train flickr8k_hard_attention --out runs/hard-captions
            regard eval runs/hard-captions
 """

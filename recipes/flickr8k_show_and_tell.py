@@ -6,7 +6,7 @@ licence    the photographs are for research: what is trained on them does not sh
 paper      Vinyals et al., Show and Tell, CVPR 2015, arXiv:1411.4555
 machine    one CPU core, half an hour
 expected   the paper's, with an Inception network: 63 / 41 / 27 (BLEU-1 to BLEU-3)
-measured   not yet
+measured   train.steps=2600, seed 1, test, beam 5: 53.7 / 35.0 / 22.7 / 15.2, CIDEr-D 0.341; 33 minutes on one core
 command    regard train flickr8k_show_and_tell --out runs/show-and-tell
            regard eval runs/show-and-tell
 """
