@@ -7,17 +7,16 @@ from regard.training.recipe import Train
 DATA = RenderedDepth()
 TASK = depth_estimation.Config(augment=("flip", "color_jitter"))
 TRAIN = Train(
-    steps=1000,
-    learning_rate=1e-3,
+    steps=2000,
+    learning_rate=2e-3,
     schedule="cosine",
     warmup_steps=100,
     betas=(0.9, 0.999),
     eps=1e-8,
     weight_decay=0.01,
     clip_grad_norm=1.0,
-    eval_interval=500,
-    save_interval=500,
+    eval_interval=200,
+    save_interval=200,
     log_interval=20,
     metric="abs_rel",
-    device="cpu",
 )

@@ -23,11 +23,11 @@ def recipe() -> Recipe:
         num_outputs=1,
         image_size=(96, 128),
         patch_size=8,
-        width=64,
+        width=128,
         heads=4,
-        layers=4,
-        out_layers=(1, 2, 3, 4),
-        reassemble_widths=(24, 32, 48, 64),
-        fusion_width=24,
+        layers=6,
+        out_layers=(2, 3, 5, 6),
+        reassemble_widths=(32, 64, 128, 128),
+        fusion_width=48,
     )
     return Recipe(model, TASK, DATA, TRAIN)

@@ -20,4 +20,4 @@ from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(Config(num_outputs=1, width=15, scales=4), TASK, DATA, TRAIN)
+    return Recipe(Config(num_outputs=1, width=16, scales=5), TASK, DATA, TRAIN)

@@ -73,6 +73,7 @@ def test_category_ids_with_gaps_crowds_clipped_boxes_and_images_without_objects(
     assert batch.boxes[0].tolist() == [[2, 2, 8, 8], [15, 0, 20, 5], [0, 0, 20, 10]]
     assert batch.crowd[0].tolist() == [False, False, True]
     assert batch.masks[0].sum((1, 2)).tolist() == [36, 36, 100]
+    assert batch.areas[0].tolist() == [36, 36, 100]  # of the masks, as none is annotated
     assert batch.sizes.tolist() == [[10, 20], [9, 6]]
 
 
@@ -140,6 +141,8 @@ def test_files_with_mistakes_are_refused(write):
         (with_annotation(4, [1, 1, 2]), "four finite numbers"),
         (with_annotation(4, [1, 1, 2, float("nan")]), "four finite numbers"),
         (changed(annotations=[{"id": 1, "image_id": 10}]), "has no 'bbox'"),
+        (with_annotation(4, [1, 1, 2, 2], area=-1), "annotation 4 has the area -1"),
+        (with_annotation(4, [1, 1, 2, 2], area="big"), "annotation 4 has the area big"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             COCO(path=write(stored)).load("train")
@@ -186,7 +189,7 @@ def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
         is_crowd = number % 5 == 0
         shape = {"size": packed["size"], "counts": packed["counts"].decode()} if is_crowd else [corners]
         each = annotation(number + 1, [left, top, wide, high], int(rng.choice([3, 90])), image["id"])
-        area = wide * high
+        area = wide * high * [1, 40, 400][number % 3]  # what is annotated counts, not what is drawn: all three ranges
         annotations.append({**each, "segmentation": shape, "iscrowd": int(is_crowd), "area": area})
     empty = {"id": 1, "file_name": "a.png", "width": 20, "height": 10}
     split = COCO(path=write(changed(images=[*IMAGES, empty], annotations=annotations)), masks=True).load("train")
@@ -205,8 +208,10 @@ def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
         shapes = rng.random((n, *size)) < 0.5
         if len(scene):
             shapes[near] = scene.masks[rng.integers(len(scene), size=n)][near]
-        boxes.update(torch.tensor(found), scores, classes, scene.boxes.astype(float), scene.classes, scene.crowd)
-        masks.update(shapes, scores, classes, scene.masks, scene.classes, scene.crowd)
+        boxes.update(
+            torch.tensor(found), scores, classes, scene.boxes.astype(float), scene.classes, scene.crowd, scene.areas
+        )
+        masks.update(shapes, scores, classes, scene.masks, scene.classes, scene.crowd, scene.areas)
         for k in range(n):
             left, top, right, bottom = found[k].tolist()
             box = {"bbox": [left, top, right - left, bottom - top]}
@@ -224,6 +229,6 @@ def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
             evaluation.accumulate()
             evaluation.summarize()
         theirs = dict(zip(ours.compute(), evaluation.stats, strict=True))
-        for name in ("ap", "ap50", "ap75", "ar_1", "ar_10", "ar_100"):
+        for name in theirs:
             assert ours.compute()[name] == pytest.approx(theirs[name], abs=1e-6), (kind, name)
         assert 0.05 < ours.compute()["ap50"] < 0.95

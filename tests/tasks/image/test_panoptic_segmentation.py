@@ -75,6 +75,7 @@ def test_pq_of_the_truth_is_one():
         torch.cat([batch.masks, ground], 1),
         batch.labels,
         batch.depth,
+        torch.cat([batch.areas, ground.sum((2, 3))], 1),
     )
 
     class Fixed(Shapes):
