@@ -18,7 +18,7 @@ from regard.training.loop import TrainingRun
 from regard.training.parallel.distributed import DistributedContext
 from regard.training.recipe import load_saved_recipe, override_recipe
 
-CLOCKS = ("seconds", "tokens_per_second")
+CLOCKS = ("seconds", "eval_seconds", "tokens_per_second")
 
 
 def rows(out):

@@ -195,7 +195,7 @@ class Filterbank(nn.Module):
         found = found.to(torch.promote_types(found.dtype, torch.float32))  # pixels are counted in more than 8 bits
         raw, logs = found.split([2, 3], 1)
         log_variance, log_stride, log_gamma = logs.clamp(-LOG_LIMIT, LOG_LIMIT).split(1, 1)
-        center = (raw.new_tensor(self.grid) + 1) / 2 * (raw + 1)
+        center = torch.stack([(side + 1) / 2 * (g + 1) for side, g in zip(self.grid, raw.unbind(1), strict=True)], 1)
         stride = (max(self.grid) - 1) / (self.size - 1) * log_stride.exp()
         offsets = torch.arange(1, self.size + 1, device=h.device) - self.size / 2 - 0.5
         centers = center[..., None] + offsets * stride[..., None]  # B 2 N

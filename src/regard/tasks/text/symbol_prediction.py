@@ -49,7 +49,6 @@ class SymbolPrediction(SplitTask[SymbolSplit]):
     split_size = "rows"
     unit = "blanks"
     ragged = False  # all batches have one shape
-    capturable = True
     data: SymbolRows
 
     def fit(self, config: Any) -> Any:
