@@ -72,8 +72,8 @@ class UpdateGraphs:
     """Runs updates, and captures those whose batch shapes repeat.
 
     `compute(batches, numbers)` is one update, which moves the batches to the device; `generators` are those it draws
-    from besides torch's default one; `say` prints a line; `host_state` returns the plain values that a task keeps between
-    updates. With `enabled=False`, nothing is captured.
+    from besides torch's default one; `say` prints a line; `host_state` returns the plain values that a task keeps
+    between updates. With `enabled=False`, nothing is captured.
     """
 
     def __init__(
