@@ -2,7 +2,7 @@
 
     python benchmarks/dense.py                                   CPU, float32, one image -> results/dense-cpu.json
     python benchmarks/dense.py --device cuda                     GPU, bfloat16, batches of 16 -> dense-cuda.json
-    python benchmarks/dense.py --device cuda --what training     updates of Regard's models, under autocast, and how much
+    python benchmarks/dense.py --device cuda --what training     updates of Regard's models, under autocast; how much
                                                                  of one is matching -> dense-training-cuda.json
     add --quick for seconds (small models, nothing written), --models dpt_base for some (nothing written)
 
