@@ -4,7 +4,8 @@
     output       Text with its score and the other candidates
     loss         label-smoothed cross-entropy, summed over the words and ends; plus λ times the doubly stochastic
                  penalty of models that attend (models.show_attend_and_tell)
-    metrics      BLEU-1 to BLEU-4 against all references, CIDEr-D, exact match (of any reference), nats per word
+    metrics      BLEU-1 to BLEU-4 against all references, CIDEr-D, METEOR without synonyms,
+                 exact match of any reference, nats per word
     decoding     greedy, or beam search (decoding.beam_search); <unk> is never written
 
 Words are lower-cased and without punctuation, in outputs as in references (data.images.captions). Where the data have
@@ -37,6 +38,7 @@ from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search
 from regard.metrics.base import EXACT_MATCH, PERPLEXITY, Metric, loss_metric, score
 from regard.metrics.bleu import bleu_orders
 from regard.metrics.cider import cider
+from regard.metrics.meteor import meteor
 from regard.modalities.image import Image, Preprocess
 from regard.modalities.text import Candidate, Text
 from regard.tasks.base import TextTask, call_with_state, load_tokenizer
@@ -78,6 +80,7 @@ class Captioning(TextTask[CaptionSplit]):
         score("bleu2", "BLEU-2"),
         score("bleu3", "BLEU-3"),
         Metric("cider", "CIDEr-D", high=10.0, digits=3),
+        Metric("meteor", "METEOR (exact, stem)", high=1.0, scale=100),
         EXACT_MATCH,
         loss_metric("nats per word"),
         PERPLEXITY,
@@ -183,6 +186,7 @@ class Captioning(TextTask[CaptionSplit]):
         exact = [output in several for output, several in zip(written, references, strict=True)]
         return {name: found.value for name, found in scores.items()} | {
             "cider": sum(each) / len(each),
+            "meteor": sum(meteor(written, references)) / len(written),
             "exact_match": sum(exact) / len(exact),
             "bleu4_signature": scores["bleu4"].signature,
         }
