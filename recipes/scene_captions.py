@@ -35,7 +35,6 @@ def recipe() -> Recipe:
             save_interval=500,
             log_interval=50,
             metric="exact_match",
-            device="cpu",
             compile=False,  # the decoder is a loop over the words
         ),
     )

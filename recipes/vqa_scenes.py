@@ -25,9 +25,9 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=0, num_classes=15),
         task=visual_question_answering.Config(),
-        data=SceneQuestions(image_size=64, batch_size=32, train_examples=24_000),
+        data=SceneQuestions(image_size=64, batch_size=32, train_examples=40_000),
         train=Train(
-            steps=6000,
+            steps=8000,
             learning_rate=2e-3,
             schedule="cosine",
             warmup_steps=150,
@@ -38,7 +38,6 @@ def recipe() -> Recipe:
             save_interval=500,
             log_interval=50,
             metric="accuracy",
-            device="cpu",
             compile=False,
         ),
     )

@@ -116,7 +116,7 @@ class CaptionTransformer(EncoderDecoder, ModelContract):
         source: Float[Tensor, "B C Y X"] | Float[Tensor, "B M D"],
         source_lengths: Int[Tensor, " B"] | None = None,
         pass_state: PassState | None = None,
-    ) -> Float[Tensor, "B M C"]:
+    ) -> Float[Tensor, "B M E"]:
         """Return the parts of pictures after the encoder."""
         vectors, (rows, columns) = self.encoder(source, pass_state), self.grid
         if source.ndim == 4:
@@ -125,6 +125,17 @@ class CaptionTransformer(EncoderDecoder, ModelContract):
             raise BadInput(f"annotation vectors must be of a grid of {rows} x {columns}, got {source.shape[1]} of them")
         placed = self.grid_positions(self.project(vectors), (rows, columns))
         return self.parts(self.parts.drop(placed), None, branch(pass_state, "parts"))
+
+    def start(
+        self,
+        source: Float[Tensor, "B C Y X"] | Float[Tensor, "B M D"],
+        source_lengths: Int[Tensor, " B"] | None = None,
+        *,
+        capacity: int,
+    ) -> tuple[Int[Tensor, "B 1"], Any]:
+        """Encode pictures; return the first token of every caption and a state for `capacity` slots."""
+        first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)
+        return first, self.decoder.start(self.encode(source), None, capacity)
 
     def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Return word vectors scaled by √C."""
