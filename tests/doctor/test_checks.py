@@ -80,6 +80,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "show_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
     "show_attend_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "caption_transformer": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
     "vqa_transformer": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (

@@ -41,6 +41,7 @@ STEMS: Registry = {
     "normed": ("regard.tokens.patches", "NormalizedPatchEmbedding"),
     "overlapping": ("regard.tokens.overlapping_patches", "OverlappingPatchEmbedding"),
     "hybrid": ("regard.blocks.hybrid", "HybridStem"),
+    "convolutions": ("regard.blocks.convolution_stem", "ConvolutionStem"),
 }
 
 _MODULES = {

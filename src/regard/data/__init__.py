@@ -51,6 +51,7 @@ DATA: Registry = {
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "scene_captions": ("regard.data.images.scene_captions", "SceneCaptions"),
     "scene_questions": ("regard.data.images.scene_questions", "SceneQuestions"),
     "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
     "middlebury": ("regard.data.images.middlebury", "Middlebury"),

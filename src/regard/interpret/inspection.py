@@ -66,6 +66,7 @@ INSPECTIONS: Registry = {
     "object_detection": ("regard.interpret.inspections.object_detection", "ObjectDetectionInspection"),
     "semantic_segmentation": ("regard.interpret.inspections.dense", "DenseInspection"),
     "depth_estimation": ("regard.interpret.inspections.dense", "DenseInspection"),
+    "captioning": ("regard.interpret.inspections.captioning", "CaptionInspection"),
     "visual_question_answering": (
         "regard.interpret.inspections.visual_question_answering",
         "VisualQuestionInspection",

@@ -53,6 +53,7 @@ MODELS: Registry = {
     "efficientnet_lite": ("regard.models.efficientnet_lite", "EfficientNetLite"),
     "show_and_tell": ("regard.models.show_and_tell", "ShowAndTell"),
     "show_attend_and_tell": ("regard.models.show_attend_and_tell", "ShowAttendAndTell"),
+    "caption_transformer": ("regard.models.caption_transformer", "CaptionTransformer"),
     "ram": ("regard.models.ram", "RAM"),
     "cct": ("regard.models.cct", "CCT"),
     "vit": ("regard.models.vit", "ViT"),
