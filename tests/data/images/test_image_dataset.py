@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput, RegardError
-from regard.data import data_dir
 from regard.data.batching import StreamPosition, prefetch
 from regard.data.images import image_dataset
 from regard.data.images.image_dataset import ImageDataset
