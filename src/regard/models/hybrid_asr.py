@@ -67,6 +67,7 @@ class HybridASR(AutoregressiveModel, ModelContract):
 
     config: Config
     forward_methods: ClassVar[tuple[str, ...]] = ("encode", "ctc_logits")
+    trained_by_task: ClassVar[tuple[str, ...]] = ("acoustic.head",)  # by CTC's loss
 
     def __init__(self, config: Config) -> None:
         super().__init__()
