@@ -49,6 +49,17 @@ def language(model, **settings):
 OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the checks that do not apply
     "ctc": ({"vocab": 11, "input_dim": 6, "width": 8, "hidden": 7, "layers": 2}, {"causal", "steps", "decoding"}),
     "attention_asr": ({"vocab": 13, "input_dim": 5, "conv_width": 8, "width": 6, "hidden": 8, "layers": 2}, set()),
+    "conformer": (
+        {"vocab": 11, "input_dim": 6, "channels": 4, "width": 8, "heads": 2, "layers": 2, "kernel": 5},
+        {"causal", "steps", "decoding"},
+    ),
+    "hybrid_asr": (
+        {
+            **{"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5},
+            **{"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
+        },
+        set(),
+    ),
     "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),
     "decision_transformer": (
         {"state_dim": 3, "action_dim": 2, "width": 16, "heads": 2},

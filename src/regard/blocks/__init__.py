@@ -35,6 +35,15 @@ RNN_ENCODERS: Registry = {
     "none": ("regard.blocks.rnn", "IdentityEncoder"),
 }
 
+# Recordings, after subsampling: the recurrent ones, and attention with convolutions.
+FRAME_ENCODERS: Registry = {
+    "rnn": ("regard.blocks.rnn", "RNNEncoder"),
+    "lstm": ("regard.blocks.rnn", "LSTMEncoder"),
+    "gru": ("regard.blocks.rnn", "GRUEncoder"),
+    "conformer": ("regard.blocks.conformer", "ConformerEncoder"),
+    "none": ("regard.blocks.rnn", "IdentityEncoder"),
+}
+
 # Images to tokens in their places, B C Y X -> B Y X C.
 STEMS: Registry = {
     "patches": ("regard.tokens.patches", "PatchEmbedding"),
@@ -47,6 +56,7 @@ STEMS: Registry = {
 _MODULES = {
     "autoregressive": ("AutoregressiveModel", "EncoderDecoder"),
     "causal": ("CausalBlock", "CausalStack"),
+    "conformer": ("ConformerBlock",),
     "convolution": ("CausalConvolution", "Convolution", "WeightNormLinear"),
     "decoder": ("Decoder", "DecoderBlock"),
     "decoder_state": ("CapturableDecodable", "DecoderState", "StatefulDecodable"),
@@ -58,4 +68,4 @@ _MODULES = {
     "rnn": ("InitialState", "RNNCellStack", "StackedRNN"),
     "rnn_decoder": ("DeepOutput", "RNNDecoder"),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, RNN_ENCODERS)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, FRAME_ENCODERS)

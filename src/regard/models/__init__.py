@@ -42,6 +42,8 @@ MODELS: Registry = {
     "handwriting": ("regard.models.handwriting", "Handwriting"),
     "ctc": ("regard.models.ctc", "CTC"),
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
+    "conformer": ("regard.models.conformer", "Conformer"),
+    "hybrid_asr": ("regard.models.hybrid_asr", "HybridASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
     "vqa_transformer": ("regard.models.vqa_transformer", "VQATransformer"),
     "draw": ("regard.models.draw", "DRAW"),
