@@ -88,3 +88,9 @@ def interpolate(
     weights = (1 / (distances + 1e-8)) * exists
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     return (weights[..., None].to(x.dtype) * gather_points(x, index)).sum(2)
+
+
+def mean_of_points(x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B C"]:
+    """Return the mean of the real points' features; zeros where there is none."""
+    real = real_points(x, lengths)[..., None]
+    return (x * real).sum(1) / real.sum(1).clamp(min=1).to(x.dtype)
