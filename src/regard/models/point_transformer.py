@@ -9,8 +9,8 @@ Scores are vectors: γ of a difference, not a product, so every channel has weig
 neighbours (`watch` records a map for each channel, on the points of the input). A cloud is padded to the largest of its
 batch, beyond `lengths`; a batch gives what its clouds give one by one. A permutation of the points permutes the result.
 
-What differs from the paper: layer norm instead of batch norm, since padding is no data and a cloud must not depend on
-the others of its batch; θ is as wide as the layer. `share` channels may share a weight, as 8 do in the authors' code.
+Batch norm takes its statistics from real points only. What differs from the paper: the hidden layer of θ is as wide as
+the layer's features. `share` channels may share a weight, as 8 do in the authors' code.
 
 Zhao, Jiang, Jia, Torr, Koltun: Point Transformer. ICCV 2021. arXiv:2012.09164
 """
@@ -25,7 +25,17 @@ from torch import nn
 
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
-from regard.blocks.points import farthest_point_sampling, gather_points, interpolate, knn, mean_of_points, real_points
+from regard.blocks.points import (
+    PointBatchNorm,
+    PointLinear,
+    farthest_point_sampling,
+    gather_points,
+    interpolate,
+    knn,
+    mean_of_points,
+    padding_mask,
+    real_points,
+)
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -68,6 +78,11 @@ class PointSet:
     exists: Bool[Tensor, "B N K"]  # a small cloud has fewer
     size: int  # points of the input
 
+    @property
+    def real(self) -> Bool[Tensor, "B N"] | None:
+        """Which points are no padding; None where all are."""
+        return padding_mask(self.points, self.lengths)
+
 
 class PointTransformer(ModelContract):
     """Clouds of points to logits, of the cloud or of every point."""
@@ -82,14 +97,14 @@ class PointTransformer(ModelContract):
         if any(width % config.share for width in config.widths):
             raise BadInput(f"share={config.share} does not divide the widths {config.widths}")
         self.config = config
-        self.embed = _linear_norm_relu(config.input_dim, config.widths[0])
+        self.embed = PointLinear(config.input_dim, config.widths[0])
         self.stages = nn.ModuleList(_blocks(config, w, n) for w, n in zip(config.widths, config.layers, strict=True))
         pairs = list(zip(config.widths[:-1], config.widths[1:], strict=True))
         self.down = nn.ModuleList(TransitionDown(a, b, config.stride, config.neighbors) for a, b in pairs)
         last = config.widths[-1]
         self.up, self.up_stages = nn.ModuleList(), nn.ModuleList()
         if config.head == "points":
-            self.bottom = _linear_norm_relu(last, last)
+            self.bottom = PointLinear(last, last)
             self.up.extend(TransitionUp(b, a) for a, b in reversed(pairs))
             self.up_stages.extend(_blocks(config, a, 1) for a, _ in reversed(pairs))
             last = config.widths[0]
@@ -103,7 +118,7 @@ class PointTransformer(ModelContract):
         if self.config.head == "cloud":
             cloud: Tensor = self.head(mean_of_points(stages[-1].x, stages[-1].lengths))
             return cloud
-        s = replace(stages[-1], x=self.bottom(stages[-1].x))
+        s = replace(stages[-1], x=self.bottom(stages[-1].x, stages[-1].real))
         for fine, up, blocks in zip(stages[-2::-1], self.up, self.up_stages, strict=True):
             s = _apply(blocks, up(s, fine))
         logits: Tensor = self.head(s.x)
@@ -119,7 +134,7 @@ class PointTransformer(ModelContract):
         points = elements[..., :3]
         cells = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
         near = knn(points, points, self.config.neighbors, lengths)
-        first = PointSet(self.embed(elements), points, lengths, cells, *near, points.shape[1])
+        first = PointSet(self.embed(elements, padding_mask(points, lengths)), points, lengths, cells, *near, points.shape[1])
         s = _apply(self.stages[0], first)
         found = [s]
         for down, blocks in zip(self.down, self.stages[1:], strict=True):  # type: ignore[arg-type]
@@ -133,13 +148,15 @@ class PointBlock(nn.Module):
 
     def __init__(self, width: int, share: int) -> None:
         super().__init__()
-        self.before = _linear_norm_relu(width, width)
+        self.before = PointLinear(width, width)
         self.mix = VectorAttention(width, share)
-        self.norm, self.after = nn.LayerNorm(width), nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width))
+        self.norm = PointBatchNorm(width)
+        self.after, self.after_norm = nn.Linear(width, width, bias=False), PointBatchNorm(width)
 
     def forward(self, s: PointSet) -> PointSet:
-        mixed = self.mix(replace(s, x=self.before(s.x)))
-        return replace(s, x=torch.relu(s.x + self.after(torch.relu(self.norm(mixed)))))
+        real = s.real
+        mixed = torch.relu(self.norm(self.mix(replace(s, x=self.before(s.x, real))), real))
+        return replace(s, x=torch.relu(s.x + self.after_norm(self.after(mixed), real)))
 
 
 class VectorAttention(nn.Module):
@@ -175,7 +192,7 @@ class TransitionDown(nn.Module):
 
     def __init__(self, width: int, out: int, stride: int, neighbors: int) -> None:
         super().__init__()
-        self.stride, self.neighbors, self.linear = stride, neighbors, _linear_norm_relu(width, out)
+        self.stride, self.neighbors, self.linear = stride, neighbors, PointLinear(width, out)
 
     def forward(self, s: PointSet) -> PointSet:
         count = -(-s.points.shape[1] // self.stride)
@@ -183,7 +200,7 @@ class TransitionDown(nn.Module):
         chosen = farthest_point_sampling(s.points, count, s.lengths)
         points, cells = gather_points(s.points, chosen), s.cells.gather(1, chosen)
         index, exists = (x.gather(1, chosen[..., None].expand(-1, -1, x.shape[2])) for x in (s.index, s.exists))
-        near = gather_points(self.linear(s.x), index)
+        near = gather_points(self.linear(s.x, s.real), index)
         x = near.masked_fill(~exists[..., None], 0).amax(2)  # after a ReLU nothing is below zero
         return PointSet(x, points, lengths, cells, *knn(points, points, self.neighbors, lengths), s.size)
 
@@ -193,15 +210,11 @@ class TransitionUp(nn.Module):
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
-        self.coarse, self.fine = _linear_norm_relu(width, out), _linear_norm_relu(out, out)
+        self.coarse, self.fine = PointLinear(width, out), PointLinear(out, out)
 
     def forward(self, coarse: PointSet, fine: PointSet) -> PointSet:
-        spread = interpolate(self.coarse(coarse.x), coarse.points, fine.points, coarse.lengths)
-        return replace(fine, x=self.fine(fine.x) + spread)
-
-
-def _linear_norm_relu(width: int, out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, out), nn.LayerNorm(out), nn.ReLU())
+        spread = interpolate(self.coarse(coarse.x, coarse.real), coarse.points, fine.points, coarse.lengths)
+        return replace(fine, x=self.fine(fine.x, fine.real) + spread)
 
 
 def _blocks(config: Config, width: int, count: int) -> nn.ModuleList:

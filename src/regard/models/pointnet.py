@@ -5,8 +5,8 @@
     attention   none: max_n φ(x_n), so points meet only in the maximum                                      O(N C²)
     head        an MLP of the maximum (a class for the cloud), or of a point beside the maximum (one for each point)
 
-The baseline of Point Transformer: the same input, padding and heads. What differs from the paper: layer norm instead
-of batch norm, since padding is no data, and no networks that align the input and the features (T-Nets).
+The baseline of Point Transformer: the same input, padding and heads. Batch norm takes its
+statistics from real points only. What differs from the paper: no networks that align the input and the features (T-Nets).
 
 Qi, Su, Mo, Guibas: PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation. CVPR 2017.
 arXiv:1612.00593
@@ -21,10 +21,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.blocks.points import real_points
+from regard.blocks.points import PointLinear, padding_mask
 from regard.core.config import field
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
 
@@ -67,22 +67,32 @@ class PointNet(ModelContract):
 
     def forward(self, elements: Float[Tensor, "B N F"], lengths: Int[Tensor, " B"] | None = None) -> Tensor:
         """Return logits: B K of every cloud, or B N K of every point. Points beyond `lengths` are padding."""
-        x = self.points(elements)
-        cloud = _maximum(x, lengths)
+        real = padding_mask(elements, lengths)
+        x = _apply(self.points, elements, real)
+        cloud = _maximum(x, real)[:, None]
         if self.config.head == "points":
-            cloud = torch.cat([x, cloud[:, None].expand_as(x)], -1)
-        logits: Tensor = self.head(self.dropout(self.rest(cloud)))
+            logits: Tensor = self.head(self.dropout(_apply(self.rest, torch.cat([x, cloud.expand_as(x)], -1), real)))
+            return logits
+        logits = self.head(self.dropout(_apply(self.rest, cloud)))[:, 0]
         return logits
 
     def pooled(self, elements: Float[Tensor, "B N F"], lengths: Int[Tensor, " B"] | None = None) -> Tensor:
         """Return the maximum over the points, B C."""
-        return _maximum(self.points(elements), lengths)
+        real = padding_mask(elements, lengths)
+        return _maximum(_apply(self.points, elements, real), real)
 
 
-def _maximum(x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B C"]:
-    return x.masked_fill(~real_points(x, lengths)[..., None], 0).amax(1)  # after a ReLU nothing is below zero
+def _maximum(x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None) -> Float[Tensor, "B C"]:
+    if real is not None:
+        x = x.masked_fill(~real[..., None], 0)  # after a ReLU nothing is below zero
+    return x.amax(1)
 
 
-def _network(sizes: list[int]) -> nn.Sequential:
-    layers = [(nn.Linear(a, b), nn.LayerNorm(b), nn.ReLU()) for a, b in pairwise(sizes)]
-    return nn.Sequential(*(part for layer in layers for part in layer))
+def _network(sizes: list[int]) -> nn.ModuleList:
+    return nn.ModuleList(PointLinear(a, b) for a, b in pairwise(sizes))
+
+
+def _apply(layers: nn.ModuleList, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Tensor:
+    for layer in layers:
+        x = layer(x, real)
+    return x
