@@ -19,4 +19,5 @@ from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(model=Config(num_classes=10, widths=(32, 64, 128, 256), layers=(1, 1, 2, 1), dropout=0.3), task=TASK, data=ModelNet10(), train=TRAIN)
+    model = Config(num_classes=10, widths=(32, 64, 128, 256), layers=(1, 1, 2, 1), dropout=0.3)
+    return Recipe(model=model, task=TASK, data=ModelNet10(), train=TRAIN)

@@ -1,4 +1,4 @@
-"""A point cloud in the explorer and in `regard see`: points where the model saw them, a map for every channel on them."""
+"""A point cloud in the explorer and in `regard see`: points as the model saw them, with a map for every channel."""
 
 import numpy as np
 import pytest

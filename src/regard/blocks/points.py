@@ -101,7 +101,7 @@ def mean_of_points(x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None)
 class PointBatchNorm(nn.BatchNorm1d):
     """Batch norm of features B N C, whose statistics are those of the points that are no padding."""
 
-    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:  # type: ignore[override]
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
         if not self.training or x.shape[:2].numel() < 2:  # one point has no variance
             mean, var = (y[None, None] for y in (self.running_mean, self.running_var))  # type: ignore[index]
             out: Tensor = (x - mean) * (self.weight * (var + self.eps).rsqrt()) + self.bias

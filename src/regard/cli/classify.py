@@ -19,7 +19,8 @@ def classify(
     text: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXT...", help="Texts, or files and folders of images, or files of point clouds; without them, lines are read "
+            metavar="TEXT...",
+            help="Texts, or files and folders of images, or files of point clouds; without them, lines are read "
             "from stdin.",
         ),
     ] = None,

@@ -44,7 +44,8 @@ def see(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="A text, or a file with an image, a recording or a point cloud; for a model with several inputs, one argument for each.",
+            help="A text, or a file with an image, a recording or a point cloud; "
+            "for a model with several inputs, one argument for each.",
         ),
     ],
     to: Annotated[

@@ -90,7 +90,8 @@ def _ply(content: bytes, limit: int) -> np.ndarray:
         return _rows(lines, columns)
     kind = np.dtype([(f"{n}", order + letters) for n, (letters, _) in enumerate(properties)])
     if len(data) < before + count * kind.itemsize:
-        raise BadInput(f"{count:,} vertices are announced and {max(0, len(data) - before) // kind.itemsize:,} are there")
+        there = max(0, len(data) - before) // kind.itemsize
+        raise BadInput(f"{count:,} vertices are announced and {there:,} are there")
     rows = np.frombuffer(data, kind, count, before)
     return np.stack([rows[f"{n}"].astype(np.float64) for n in columns], 1)
 

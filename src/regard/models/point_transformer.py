@@ -134,10 +134,10 @@ class PointTransformer(ModelContract):
         points = elements[..., :3]
         cells = torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
         near = knn(points, points, self.config.neighbors, lengths)
-        first = PointSet(self.embed(elements, padding_mask(points, lengths)), points, lengths, cells, *near, points.shape[1])
-        s = _apply(self.stages[0], first)
+        x = self.embed(elements, padding_mask(points, lengths))
+        s = _apply(self.stages[0], PointSet(x, points, lengths, cells, *near, points.shape[1]))
         found = [s]
-        for down, blocks in zip(self.down, self.stages[1:], strict=True):  # type: ignore[arg-type]
+        for down, blocks in zip(self.down, self.stages[1:], strict=True):
             s = _apply(blocks, down(s))
             found.append(s)
         return found

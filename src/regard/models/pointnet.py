@@ -5,8 +5,8 @@
     attention   none: max_n φ(x_n), so points meet only in the maximum                                      O(N C²)
     head        an MLP of the maximum (a class for the cloud), or of a point beside the maximum (one for each point)
 
-The baseline of Point Transformer: the same input, padding and heads. Batch norm takes its
-statistics from real points only. What differs from the paper: no networks that align the input and the features (T-Nets).
+The baseline of Point Transformer: the same input, padding and heads. Batch norm takes its statistics from real points
+only. What differs from the paper: no networks that align the input and the features (T-Nets).
 
 Qi, Su, Mo, Guibas: PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation. CVPR 2017.
 arXiv:1612.00593

@@ -4,7 +4,7 @@
 
 The meshes could not be had, so results here compare with one another, not with published ones on the meshes. At this
 resolution several objects have the same grid. A grid that a test object has is left out of training, a grid is trained
-on once, and empty grids are left out (one of the 908 test objects too). A tenth of the training grids is for validation.
+on once, and empty grids are left out (one of the 908 test objects too). A tenth of the training grids is validation.
 
 Wu, Song, Khosla, Yu, Zhang, Tang, Xiao: 3D ShapeNets. CVPR 2015. arXiv:1406.5670. For academic research only.
 """

@@ -81,7 +81,7 @@ def _cut(points: np.ndarray, share: np.ndarray, rng: Rng) -> np.ndarray:
     return points[np.arange(count)[:, None], chosen]
 
 
-# -- surfaces: `count` clouds of `size` points, drawn evenly -------------------------------------------------------------
+# -- surfaces: `count` clouds of `size` points, drawn evenly -----------------------------------------------------------
 
 
 def _sphere(count: int, size: int, rng: Rng) -> np.ndarray:

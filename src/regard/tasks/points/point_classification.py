@@ -91,7 +91,7 @@ class PointClassification(SplitTask[Any]):
         count = min(c.points, points.shape[1])
         if c.min_points is not None:
             low = min(c.min_points, count)
-            count = low + int(uniform(()) * (count - low + 1))
+            count = low + int(uniform(1) * (count - low + 1))
         chosen = uniform(points.shape[1]).argsort()[:count]  # the points of every cloud are in random order
         points = normalize_points(points[:, chosen])
         if c.rotation != "none":
