@@ -85,6 +85,11 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "dnc": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
     "lstm": ({"input_dim": 3, "output_dim": 2, "hidden": 6, "layers": 2}, {"empty", "steps", "decoding"}),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "point_transformer": (
+        {"input_dim": 4, "widths": (8, 12), "layers": (1, 1), "neighbors": 4},
+        {"causal", "steps", "decoding"},
+    ),
+    "pointnet": ({"input_dim": 4, "widths": (8, 14), "head_widths": (10,)}, {"causal", "steps", "decoding"}),
     "dmn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"empty", "causal", "steps", "decoding"}),
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),

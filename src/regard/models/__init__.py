@@ -22,6 +22,8 @@ MODELS: Registry = {
     "sac": ("regard.models.sac", "SAC"),
     "set_transformer": ("regard.models.set_transformer", "SetTransformer"),
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
+    "point_transformer": ("regard.models.point_transformer", "PointTransformer"),
+    "pointnet": ("regard.models.pointnet", "PointNet"),
     "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
     "dmn": ("regard.models.dmn", "DMN"),

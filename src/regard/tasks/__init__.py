@@ -51,6 +51,7 @@ TASKS: Registry = {
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
+    "point_classification": ("regard.tasks.points.point_classification", "PointClassification"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -88,6 +89,7 @@ PREDICTORS: Registry = {
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
+    "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
 }
 
 

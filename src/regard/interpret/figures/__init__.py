@@ -18,6 +18,7 @@ FIGURES: Registry = {
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),
     "memory": ("regard.interpret.figures.memory", "MemoryFigure"),
     "story_hops": ("regard.interpret.figures.stories", "StoryHopsFigure"),
+    "point_cloud": ("regard.interpret.figures.point_cloud", "PointCloudFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 
