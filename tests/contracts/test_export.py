@@ -43,10 +43,12 @@ FIXED = {
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
     "swin_pyramid": "size: as for swin",
     "efficientnet_lite": "size: the padding of a convolution with a stride depends on it",
+    "learn_to_pay_attention": "size: whether the last of its grids has a single cell depends on it",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
-# In ONNX a network of PyTorch's is one node of any length; a loop of ours is written out there too.
-FREE_IN_ONNX = {"seq2seq", "ctc"}
+# In ONNX a network of PyTorch's is one node of any length, and a pooling one of any size; a loop of ours is written out
+# there too.
+FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention"}
 NOT_IN_ONNX = {
     "elmo": "its LSTM narrows what it says, which ONNX's has no part for",
     "dnc": "cells are sorted by usage with ties in order, and ONNX has no stable sort",
@@ -68,7 +70,7 @@ SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_
 SMALL |= {name: {"backbone": backbone("tiny", layers=(1, 1), norm="batch")} for name in ("detr", "deformable_detr")}
 PICTURES = ("detr", "deformable_detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid", "efficientnet_lite", "lr_net", "learn_to_pay_attention")
-PICTURES += ("draw", "vqa_transformer")
+PICTURES += ("draw", "vqa_transformer", "ram")
 EARLY = ("gpt", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
@@ -91,7 +93,7 @@ def asked(model, rows, length=3, image=(32, 32)):
     takes = signature(model.forward).parameters
     if "centres" in takes:
         return {"centres": torch.randint(30, (rows, length))}
-    image = None if {"condition", "noise"} & {*takes} else image  # its own
+    image = None if model.__class__.__name__ in ("DRAW", "ImageTransformer") else image  # its own
     batch = make_batch(model, InputShape(rows, length, source=length + 1, target=length, image=image))
     if "lengths" in takes:
         batch["lengths"] = torch.full((rows,), length)

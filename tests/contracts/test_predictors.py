@@ -414,6 +414,8 @@ def test_bad_input_is_one_clear_line(name):
     assert f"{first} 2" in said
     assert f"got {len(row) + 1}" in refused(lambda: one.read((*row, row[0])), BadInput)
     refused(lambda: one(object()))
+    if len(row) > 1:  # one value and a list of others: a text is not a list of its letters
+        assert "list per field" in refused(lambda: one(row[0], [row[1]] * len(row[0])), BadInput)
     if one.inputs[first] is Text:
         taken = {"": (Translator, Pronouncer), "\ud800": (Translator, TextToTextGenerator)}  # empty; half a character
         for text, kinds in taken.items():

@@ -3,7 +3,7 @@ from typing import Any, Literal
 
 import pytest
 
-from regard.core.config import from_dict, override, to_dict
+from regard.core.config import from_dict, override, parse_setting, to_dict
 from regard.core.errors import RegardError, UnknownName
 from regard.core.spec import Spec, build_part, layer_spec
 
@@ -104,3 +104,18 @@ def test_a_tuple_of_strings_may_be_comma_separated():
     assert override(Train(), ["loggers=tensorboard, wandb"]) == Train(("tensorboard", "wandb"))
     assert override(Train(), ["loggers=('a','b')"]) == Train(("a", "b"))
     assert override(Train(("a",)), ["loggers="]) == Train()
+
+
+def test_a_number_of_hundreds_of_digits_is_one_line():
+    @dataclass(frozen=True)
+    class Rate:
+        rate: float = 1.0
+
+    with pytest.raises(RegardError) as refused:
+        from_dict(Rate, {"rate": 10**400})
+    assert "'rate' must be float, got 1000" in str(refused.value)
+    assert len(str(refused.value)) < 150
+
+
+def test_a_value_of_nested_brackets_is_a_string():
+    assert parse_setting("(" * 10_000, int | str, "x") == "(" * 10_000

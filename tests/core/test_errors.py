@@ -1,4 +1,6 @@
-from regard.core.errors import MAX_SUGGESTIONS, did_you_mean
+import pytest
+
+from regard.core.errors import MAX_SUGGESTIONS, BadInput, did_you_mean, require_iterable, shorten
 
 NAMES = ("pronounce_cpu", "pronounce_gpu", "t5_pronounce", "hard_pronounce", "luong_multi30k")
 
@@ -17,3 +19,17 @@ def test_without_a_few_such_names_the_closest_is_suggested():
     many = [f"name{i}" for i in range(MAX_SUGGESTIONS + 1)]
     assert did_you_mean("name", many) == "did you mean 'name6'?"
     assert did_you_mean("x", []) == "known: none"
+
+
+@pytest.mark.parametrize("items", ["two dogs", b"two dogs", {"a": 1}, {"a", "b"}, frozenset("ab"), None, 3])
+def test_letters_bytes_keys_and_what_has_no_order_are_no_list(items):
+    with pytest.raises(
+        BadInput, match=f"give a list of texts, not {'None' if items is None else 'a ' + type(items).__name__}"
+    ):
+        require_iterable(items, "texts")
+
+
+def test_a_value_in_a_message_is_one_short_line():
+    assert shorten("a\n b") == "a b"
+    assert shorten("x" * 80) == "x" * 80
+    assert shorten("x" * 81) == "x" * 77 + "..."

@@ -1,9 +1,9 @@
 """Numbers out of range raise one line of `BadInput` before anything is built."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import torch
@@ -199,3 +199,17 @@ def test_ranges(allowed, inside, outside, words):
     assert all(x in allowed for x in inside)
     assert not any(x in allowed for x in outside)
     assert str(allowed) == words
+
+
+def test_a_word_that_a_field_does_not_allow_is_refused_however_the_config_is_made():
+    @dataclass(frozen=True)
+    class Choice:
+        pool: Literal["token", "mean"] = "token"
+        more: "Literal['a'] | None" = None
+
+    validate(Choice())
+    validate(Choice("mean", "a"))
+    with pytest.raises(BadInput, match="pool is 'cls'; choose one of 'token', 'mean'"):
+        validate(Choice("cls"))
+    with pytest.raises(BadInput, match="more is 'b'; choose one of 'a'"):
+        validate(Choice(more="b"))

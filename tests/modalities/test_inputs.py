@@ -103,6 +103,26 @@ def test_image_refuses_what_is_none(source, said):
         Image.read(source)
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("", "'' is no file name"),
+        ("\n", "is no file name"),
+        ("word " * 5000, "cannot read word word"),
+        ("a\nb.png", "cannot read a b.png"),
+        (PIL.new("RGB", (0, 4)), "0 x 4 pixels"),
+        (torch.zeros(3, 8, 8).to_sparse(), "pass image.to_dense()"),
+    ],
+    ids=["empty", "newline", "long", "two lines", "no columns", "sparse"],
+)
+def test_what_is_said_of_a_bad_image_is_one_line_of_some_words(source, said):
+    with pytest.raises(BadInput) as refused:
+        Image.read(source)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
 def test_image_has_a_limit_of_pixels():
     assert Image.read(png(), Limits(pixels=24)).size == (6, 4)
     with pytest.raises(BadInput, match="the 23 that are allowed"):
@@ -179,3 +199,11 @@ def test_number_is_read_from_a_word_or_a_number():
 def test_schemas_of_inputs_are_valid(kind):
     check_schema(kind.json_schema())
     assert kind.kind
+
+
+def test_a_number_may_be_one_of_numpy_and_a_refusal_is_short():
+    assert all(Number.is_single(x) and Number.read(x) == 3 for x in (np.int64(3), np.float32(3)))
+    with pytest.raises(BadInput) as refused:
+        Number.read(np.zeros((8, 8, 3)))
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 120

@@ -119,5 +119,8 @@ def test_models_that_the_format_cannot_represent_raise():
             timm_hybrid.table(Config(stem=stem))
     with pytest.raises(Unsupported, match="no hybrid ViT with stages"):
         timm_hybrid.export_config(Config(patch_size=1, stem="hybrid(layers=(1, 2))"))
+    for field, value in (("num_prefix_tokens", 5), ("num_prefix_tokens", 2), ("layer_scale", 0.1)):
+        with pytest.raises(Unsupported, match=f"hybrid ViT needs {field}"):
+            timm_hybrid.export_config(Config(stem="hybrid", patch_size=1, **{field: value}))
     with pytest.raises(Unsupported, match="is not supported"):
         timm_hybrid.import_config({"architecture": "vit_base_patch16_224"}, {})

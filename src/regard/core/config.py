@@ -11,10 +11,11 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from regard.core.errors import RegardError, UnknownName, did_you_mean
+from regard.core.errors import RegardError, UnknownName, did_you_mean, shorten
 from regard.core.validation import Range
 
 C = TypeVar("C")
@@ -116,13 +117,14 @@ def coerce(value: Any, hint: Any, key: str) -> Any:
             return value
         raise RegardError(f"'{key}' is {value!r}; choose one of {', '.join(map(repr, inner))}")
     elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with suppress(OverflowError):  # an integer of hundreds of digits
+            return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     expected = hint.__name__ if isinstance(hint, type) and not inner else str(hint).replace("NoneType", "None")
     if origin is tuple and inner[-1:] == (...,) and isinstance(inner[0], type):
         expected = f"a list of {inner[0].__name__}"
-    raise RegardError(f"'{key}' must be {expected}, got {value!r}")
+    raise RegardError(f"'{key}' must be {expected}, got {shorten(repr(value))}")
 
 
 def _to_json(value: Any, key: str) -> Any:
@@ -167,7 +169,7 @@ def _parse_literal(text: str, hint: Any) -> Any:
         return tuple(word.strip() for word in text.split(",") if word.strip())
     try:
         return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: brackets in brackets
         return text
 
 

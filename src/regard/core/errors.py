@@ -5,7 +5,7 @@ The command line prints these without a traceback; any other exception is a bug 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -51,10 +51,16 @@ def oom_advice(advice: str) -> Iterator[None]:
 
 
 def require_iterable(items: Any, what: str) -> Iterator[Any]:
-    """Return an iterator over `items`, or raise `BadInput` if there is none."""
-    if not isinstance(items, Iterable):
+    """Return an iterator over `items`; raise `BadInput` if there is none, or one over parts or without an order."""
+    if not isinstance(items, Iterable) or isinstance(items, (str, bytes, bytearray, Mapping, set, frozenset)):
         raise BadInput(f"give a list of {what}, not {'None' if items is None else f'a {type(items).__name__}'}")
     return iter(items)
+
+
+def shorten(value: Any, most: int = 80) -> str:
+    """Return a value as one line of at most `most` characters, for a message: a name or a number may be very long."""
+    line = " ".join(str(value).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 MAX_SUGGESTIONS = 6

@@ -8,8 +8,10 @@ finite; of a tuple every number is checked, and None, strings and booleans are n
 from __future__ import annotations
 
 import math
+import re
 import typing
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Annotated, Any
 
 from regard.core.errors import BadInput
@@ -57,6 +59,8 @@ def validate(config: Any, prefix: str = "", **overrides: Range) -> None:
     """
     for field in fields(config):
         value, path = getattr(config, field.name), prefix + field.name
+        if isinstance(value, str) and (choices := _choices(str(field.type))) and value not in choices:
+            raise BadInput(f"{path} is {value!r}; choose one of {', '.join(map(repr, choices))}")
         if is_dataclass(value):
             if not hasattr(value, "__post_init__"):  # else it checks itself
                 validate(value, f"{path}.")
@@ -66,6 +70,13 @@ def validate(config: Any, prefix: str = "", **overrides: Range) -> None:
         default = Range() if "float" in str(field.type) else Range(low=1)
         allowed = overrides.get(field.name) or field.metadata.get("range") or default
         check_range(value, allowed.resolve(config), path)
+
+
+@cache
+def _choices(annotation: str) -> tuple[str, ...]:
+    """Return the strings that an annotation ``Literal["a", "b"]`` allows; none for any other annotation."""
+    found = re.fullmatch(r"(?:typing\.)?Literal\[(.*)\](?: \| None)?", annotation)
+    return tuple(re.findall(r"[\"']([^\"']*)[\"']", found[1])) if found else ()
 
 
 def argument_ranges(cls: type) -> dict[str, Range]:

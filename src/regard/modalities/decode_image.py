@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -218,27 +218,32 @@ def open_image(source: Any) -> Image:
     from PIL import Image, ImageOps
 
     if isinstance(source, Image.Image):
+        if not source.width * source.height:
+            raise BadInput(f"an image of {source.width} x {source.height} pixels has nothing to see")
         return to_rgb(ImageOps.exif_transpose(source))
     if isinstance(source, bytes):
         return decode_image(source)
     if isinstance(source, (str, Path)):
+        if not str(source).strip():
+            raise BadInput(f"{str(source)!r} is no file name; give the path of an image")
         return decode_image(read_image_file(Path(source)))
     raise BadInput(f"a {type(source).__name__} is no image; give a path, the bytes of a file, or a PIL image")
 
 
 def read_image_file(path: Path) -> bytes:
     """Return the bytes of an image file."""
+    name = shorten(path, 300)
     try:
         path = path.expanduser()
         about = path.stat()
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):  # a pipe may never end
-            raise BadInput(f"{path} is no file but a pipe or a device; save the image in a file first")
+            raise BadInput(f"{name} is no file but a pipe or a device; save the image in a file first")
         if about.st_size > MAX_FILE_BYTES:
-            raise BadInput(f"{path} has {about.st_size / 2**30:.1f} GiB, more than the 1 GiB that an image may have")
+            raise BadInput(f"{name} has {about.st_size / 2**30:.1f} GiB, more than the 1 GiB that an image may have")
         return path.read_bytes()
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise BadInput(f"cannot read {path}: {why}") from None
+        raise BadInput(f"cannot read {name}: {why}") from None
 
 
 def resize_center_crop(

@@ -259,6 +259,8 @@ def _to_uint8(image: np.ndarray | Tensor) -> np.ndarray:
         if image.dtype != np.uint8:
             raise BadInput(f"Array has dtype {image.dtype}; expected uint8, values from 0 to 255.")
         return np.ascontiguousarray(image)
+    if image.layout != torch.strided:
+        raise BadInput("Expected a dense tensor, got a sparse one; pass image.to_dense().")
     pixels = image.detach().cpu()
     if pixels.is_floating_point():
         if not bool(((pixels >= 0) & (pixels <= 1)).all()):

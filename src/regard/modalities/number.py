@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from typing import Any
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.modalities.base import NO_LIMITS, NUMBER, Input, Limits, Source
 
 
@@ -23,12 +24,12 @@ class Number(Input):
         except (TypeError, ValueError, OverflowError):
             value = math.nan
         if not math.isfinite(value):
-            raise BadInput(f"Expected a finite number, got {source!r:.60}.")
+            raise BadInput(f"Expected a finite number, got {shorten(repr(source), 60)}.")
         return value
 
     @classmethod
     def is_single(cls, given: Any) -> bool:
-        return isinstance(given, (int, float, str))
+        return isinstance(given, (Real, str))
 
     @classmethod
     def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:

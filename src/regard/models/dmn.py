@@ -85,15 +85,16 @@ class DMN(ModelContract):
             found, score = hop(facts, m, q, real)
             m = self.memory(found, m)
             scores.append(score)
-        begin = q.new_zeros(len(q), self.config.num_classes)
+        begin = q.new_zeros(q.shape[0], self.config.num_classes)
         return self.head(self.answer(torch.cat([begin, q], 1), m)), torch.stack(scores, 1)
 
     def _facts(self, sentences: Int[Tensor, "B S W"]) -> Float[Tensor, "B S D"]:
         """Return the state at the end of every sentence, of one GRU over all words of a story."""
         ends = (sentences != PAD).sum(2).cumsum(1)
         words = sentences.flatten(1)
-        order = (words == PAD).to(torch.int8).argsort(dim=1, stable=True)  # all words, then all padding
-        return self._states(self.input, words.gather(1, order), ends)
+        real = words != PAD  # all words go first, then all padding; ONNX has no stable sort
+        place = torch.where(real, real.cumsum(1), ends[:, -1:] + (~real).cumsum(1)) - 1
+        return self._states(self.input, torch.zeros_like(words).scatter(1, place, words), ends)
 
     def _states(self, gru: nn.GRU, words: Int[Tensor, "B N"], ends: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """Return the states of a GRU after so many words; after none, zeros."""

@@ -120,7 +120,7 @@ class LearnToPayAttention(ImageModel):
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Return the grids that are attended to, B C Y X, at strides 1, 2 and 4."""
         check_images(images, self.config.channels)
-        found = list[Tensor]()
+        found: list[Tensor] = []  # list[Tensor]() breaks the graph of torch.compile
         x = images.contiguous(memory_format=torch.channels_last)
         for stage in self.stages:
             x = stage(halve(x) if found else x)

@@ -112,10 +112,13 @@ class MemN2N(ModelContract):
         """Return the sums of the word vectors of sentences, weighted by the position encoding, by every table."""
         slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
         known = (words > UNKNOWN).to(table.dtype)
+        number, length = words.shape
+        # of a matrix, embedding_bag computes these itself, by a division that fixes a program of torch.export
+        starts = torch.arange(number, device=words.device) * length
         flat, sloped = (
-            F.embedding_bag(words, table.flatten(1), mode="sum", per_sample_weights=weights * known).view(
-                -1, *table.shape[1:]
-            )
+            F.embedding_bag(
+                words.flatten(), table.flatten(1), starts, mode="sum", per_sample_weights=(weights * known).flatten()
+            ).unflatten(1, table.shape[1:])
             for weights in (offsets, slopes)
         )
         k = torch.arange(1, self.config.width + 1, device=words.device, dtype=table.dtype)

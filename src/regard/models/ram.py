@@ -102,7 +102,7 @@ class RAM(ForcedChoices, ImageModel):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T 2"]]:
         """Return the states after each glimpse, and the locations of the glimpses."""
         check_images(images, self.config.channels)
-        b, steps = len(images), self.config.glimpses
+        b, steps = images.shape[0], self.config.glimpses
         if noise is None and self.training:
             noise = torch.randn(
                 b, steps, 2, device=images.device, dtype=torch.promote_types(images.dtype, torch.float32)

@@ -240,7 +240,7 @@ def make_block(config: Config, layer: int, grid: tuple[int, int]) -> EncoderBloc
         FEEDFORWARDS, config.feedforward, "feed-forward", width=config.width, hidden=hidden, dropout=config.dropout
     )
     start = config.layer_scale
-    scales = [None if start is None else LayerScale(config.width, start) for _ in range(2)]
+    scales = [None if start is None else LayerScale(config.width, float(start)) for _ in range(2)]
     path = drop_path_rates(config.drop_path, config.layers)[layer]
     return EncoderBlock(mix, feed, [_norm(config), _norm(config)], True, config.dropout, path, scales)
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 
 from regard.core.config import from_dict
-from regard.core.errors import BadInput, UnknownName, did_you_mean, require_iterable
+from regard.core.errors import BadInput, UnknownName, did_you_mean, require_iterable, shorten
 from regard.core.validation import validate
 from regard.modalities.base import NO_LIMITS, Input, Limits, Output, array_schema, object_schema
 
@@ -74,7 +74,13 @@ class Predictor:
         if len(inputs) != len(cls.inputs):
             wanted = ", ".join(cls.inputs)
             raise BadInput(f"{cls.__name__} takes {len(cls.inputs)} input(s) ({wanted}), got {len(inputs)}.")
-        is_single = all(kind.is_single(given) for kind, given in zip(cls.inputs.values(), inputs, strict=True))
+        single = [kind.is_single(given) for kind, given in zip(cls.inputs.values(), inputs, strict=True)]
+        is_single = all(single)
+        if any(single) and not is_single:  # else a text would be taken for a list of letters
+            one, other = (single.index(each) for each in (True, False))
+            require_iterable(inputs[other], f"{list(cls.inputs)[other]}s")
+            a, b = (list(cls.inputs)[each] for each in (one, other))
+            raise BadInput(f"Give one value per field, or a list per field; got one {a} and several {b}s.")
         columns = [[given] if is_single else list(require_iterable(given, f"{name}s")) for name, given in zip(cls.inputs, inputs, strict=True)]  # fmt: skip  # noqa: E501
         sizes = {len(column) for column in columns}
         if len(sizes) > 1:
@@ -110,7 +116,7 @@ class Predictor:
                 found[name] = read(kind, values[name])
             except BadInput as error:
                 is_file = kind.media_types and isinstance(values[name], (str, Path))
-                label = str(values[name]) if is_file else f"{name} {number}"
+                label = shorten(values[name], 300) if is_file else f"{name} {number}"
                 raise BadInput(str(error) if label in str(error) else f"{label}: {error}") from None
         return found if len(cls.inputs) > 1 else next(iter(found.values()))
 

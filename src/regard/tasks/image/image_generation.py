@@ -69,7 +69,6 @@ class ImageGeneration(SplitTask[Any]):
     unit = "dimensions"
     name = "image_generation"
     ragged = False  # all batches have one shape
-    capturable = True
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)

@@ -60,7 +60,6 @@ class VariationalImageGeneration(SplitTask[Any]):
     unit = split_size = "images"
     name = "variational_image_generation"
     ragged = False  # all batches have one shape
-    capturable = True
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)

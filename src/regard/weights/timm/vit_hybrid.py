@@ -31,6 +31,7 @@ from regard.tokens.patches import grid_size
 from regard.weights.checkpoint_formats import (
     Classifier,
     check_model_args,
+    check_requirements,
     feedforward_for,
     int_if_square,
     load_image_folder,
@@ -111,6 +112,8 @@ def export_config(config: Config) -> dict[str, Any]:
     if (layers := stem_stages(config)) not in NAMES:
         raise Unsupported(f"timm has no hybrid ViT with stages of {layers} blocks; it has {', '.join(map(str, NAMES))}")
     timm_vit.check(replace(config, stem="patches"))
+    plain = {"num_prefix_tokens": (1, config.num_prefix_tokens == 1), "layer_scale": (None, config.layer_scale is None)}
+    check_requirements("timm's hybrid ViT", config, plain)
     return timm_vit.folder_config(NAMES[layers], config) | {"global_pool": "token" if config.pool == "token" else "avg"}
 
 
