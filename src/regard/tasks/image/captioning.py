@@ -138,7 +138,9 @@ class Captioning(TextTask[CaptionSplit]):
         self, total: Float[Tensor, ""], batch: Any, pass_state: PassState, weights: dict[str, float] | None = None
     ) -> Float[Tensor, ""]:
         own = {"doubly_stochastic": self.config.doubly_stochastic}
-        return super().with_layer_losses(total, batch, pass_state, own | (weights or {}))
+        terms = pass_state.weighted_loss(own | (weights or {}))
+        words = (batch.target_lengths - 1).sum()  # `count`, without waiting for the device
+        return total if terms is None else total + words * terms
 
     def describe(self) -> dict[str, Any]:
         shown = to_dict(self.data.preprocess)
