@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.errors import BadInput
+from regard.core.cancellation import check_cancelled
+from regard.core.errors import BadInput, shorten
 from regard.core.shapes import Float, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX, TokenBatch, count_predicted_tokens
 from regard.data.synthetic.symbols import BLANK, FIRST_SYMBOL, WORDS, SymbolRows, SymbolSplit
@@ -102,6 +103,7 @@ class SymbolPredictor(Predictor):
     @torch.no_grad()
     def fill(self, line: str) -> list[str]:
         """Return the most likely symbol of every blank of one row."""
+        check_cancelled()
         tokens = torch.tensor([self._encode(line.split())], device=next(self.model.parameters()).device)
         logits = self.model(tokens)[0, tokens[0] == BLANK]
         logits[:, :FIRST_SYMBOL] = float("-inf")  # a blank is filled by a symbol
@@ -115,7 +117,10 @@ class SymbolPredictor(Predictor):
             raise BadInput(
                 f"give 1 to {limit} symbols separated by spaces, with at least one blank ?, got {len(words)}"
             )
+        known = {str(number) for number in range(symbols)}
         for word in words:
-            if word not in special and not (word.isascii() and word.isdigit() and int(word) < symbols):
-                raise BadInput(f"{word!r} is no symbol; expected 0 to {symbols - 1}, ? for a blank or . for filler")
+            if word not in special and word not in known:
+                raise BadInput(
+                    f"{shorten(repr(word))} is no symbol; expected 0 to {symbols - 1}, ? for a blank or . for filler"
+                )
         return [special[word] if word in special else FIRST_SYMBOL + int(word) for word in words]
