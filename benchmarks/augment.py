@@ -150,7 +150,7 @@ def strength(images: int = 3000, times: int = 3) -> str:
     from regard.data.augment import AUGMENTATIONS
     from regard.data.images.image_dataset import ImageDataset
 
-    pixels = ImageDataset("cifar10", limit=images).load("train").pixels
+    pixels = ImageDataset("cifar10_jpeg", limit=images).load("train").pixels
     regard_augment = build_part(
         AUGMENTATIONS, "randaugment(num_ops=2, magnitude=9, magnitude_std=0.5, p=0.5)", "augmentation"
     )

@@ -3,27 +3,38 @@
     python benchmarks/variants.py                        N = 256 ... 16,384 on a CPU, float32, one thread
                                                          -> results/variants/speed-cpu.json
     python benchmarks/variants.py --device cuda          N = 256 ... 65,536 on a GPU, bfloat16 -> speed-cuda.json
+    python benchmarks/variants.py --device cuda --minutes 6    stop then, and go on with the same command
     python benchmarks/variants.py --only linear,nystrom  these alone; what was measured before of others is kept
     python benchmarks/variants.py --missing              those that the record lacks
     python benchmarks/variants.py --report               what the record says; nothing is measured
     python benchmarks/variants.py --quick                small, nothing written
 
 The mechanisms are those of the table `MECHANISMS`, with their default settings, from q, k, v to mixed values; mixers
-(`MIXERS`) from tokens to tokens, with their own projections, at the same width. Each has its own process, and a few of
-them take turns with dense attention (the kernel behind F.scaled_dot_product_attention), at equal heads. A turn is the
-best of some calls. Times are medians over the rounds: on a CPU the processor time of one thread, which other programs
-on the machine disturb less than the clock on the wall. Peak memory is what a call adds to what the process had before
-it: resident memory on a CPU, allocated memory on a GPU.
+(`MIXERS`) from tokens to tokens, with their own projections, at the same width. A turn is the best of some calls. Times
+are medians over the rounds. Peak memory is what a call adds to what the process had before it: resident memory on a
+CPU, allocated memory on a GPU.
 
-A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call;
-longer inputs are then left out. The exponent is fitted over the three largest lengths and stands beside the claimed
-cost: a mechanism that claims N and measures N² is a defect.
+On a CPU each has its own process, and a few of them take turns with dense attention (the kernel behind
+F.scaled_dot_product_attention), at equal heads; times are the processor time of one thread, which other programs on the
+machine disturb less than the clock on the wall.
+
+On a GPU each has its own process too, forked from one that has imported torch, and while one is timed nothing else
+runs. First, the processes of mechanisms whose kernels are compiled (FlexAttention) compile for all lengths side by
+side; then they are timed one after another, then the others, shorter lengths before longer ones. Every cell is written
+when it is there, and cells that are there are not measured again, so that a run with `--minutes` goes on where another
+stopped.
+
+A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call,
+measured or foreseen from the two lengths before; longer inputs are then left out. The exponent is fitted over the three
+largest lengths and stands beside the claimed cost: a mechanism that claims N and measures N² is a defect.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
@@ -44,8 +55,10 @@ from regard.cost.measurements import (
 )
 
 GROUP = 6  # contenders that take turns with dense attention
-CALL_SECONDS = 0.1  # of one turn, if a call is shorter
+CALL_SECONDS = {"cpu": 0.1, "cuda": 0.04}  # of one turn, if a call is shorter
 TOLERANCE = 0.35  # of the exponent, before it counts as a defect
+SHORT = 8192  # tokens: on a GPU, lengths up to it are measured of all mechanisms before longer ones
+PATIENCE = 90.0  # seconds without an answer, after which a process on a GPU is given up
 
 
 # -- one contender -----------------------------------------------------------------------------------------------------
@@ -72,8 +85,11 @@ def child(name: str, args: argparse.Namespace) -> None:
     harness.serve_requests(turn)
 
 
-def measure(name: str, mode: str, length: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Return seconds of forward and backward and the bytes that a call adds."""
+def measure(name: str, mode: str, length: int, args: argparse.Namespace, rounds: int = 1) -> dict[str, Any]:
+    """Return seconds of forward and backward, medians over the rounds, and the bytes that a call adds.
+
+    With no rounds, call it once and return nothing.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -95,12 +111,15 @@ def measure(name: str, mode: str, length: int, args: argparse.Namespace) -> dict
         return half - began, ended - half
 
     first = sum(run())
+    if not rounds:  # only to compile
+        return {}
     with PeakMemory(args.device) as peak:
         times = [run()]
-    calls = max(0, min(20, int(CALL_SECONDS / max(sum(times[0]), 1e-6)))) if first < args.limit else 0
-    times += [run() for _ in range(calls)]
-    forward, backward = min(times, key=sum)
-    return {"forward": forward, "backward": backward, "memory": peak.bytes}
+    once = min(first, sum(times[0]))
+    calls = max(0, min(20, int(CALL_SECONDS[args.device] / max(once, 1e-6)))) if once < args.limit else 0
+    turns = [min([run() for _ in range(max(1, calls))], key=sum) for _ in range(rounds - 1)]
+    turns.append(min([*times, *(run() for _ in range(calls))], key=sum))
+    return summary([{"forward": f, "backward": b, "memory": peak.bytes} for f, b in turns])
 
 
 def contender(name: str, mode: str, length: int, args: argparse.Namespace) -> tuple[Any, list[Any]]:
@@ -229,8 +248,207 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians of several turns, or why there are none."""
     if failed := [turn for turn in turns if "failed" in turn]:
         return failed[0]
-    found: dict[str, Any] = {key: harness.median_and_range(t[key] for t in turns)["median"] for key in turns[0]}
+    keys = [key for key in turns[0] if key != "rounds"]
+    found: dict[str, Any] = {key: harness.median_and_range(t[key] for t in turns)["median"] for key in keys}
     return found | {"rounds": len(turns)}
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------------------
+
+
+class Forked:
+    """A process on the GPU, forked from this one, for a mechanism in some modes."""
+
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        self.name = name
+        context = multiprocessing.get_context(args.start)
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, name, args), daemon=True)
+        self.process.start()
+        other.close()
+
+    def send(self, **request: Any) -> None:
+        self.pipe.send(request)
+
+    def answer(self, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Return the answer to the last request, or that there was none."""
+        try:
+            if self.pipe.poll(seconds):
+                found: dict[str, Any] = self.pipe.recv()
+                return found
+            why = f"error: no answer in {seconds:.0f} s"
+        except (EOFError, OSError):
+            why = f"error: the process ended with status {self.process.exitcode}"
+        self.close()
+        return {"failed": why}
+
+    def close(self) -> None:
+        self.pipe.close()
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
+    """In the forked process: answer requests until the pipe is closed."""
+    import torch
+
+    from regard.core.errors import RegardError, is_out_of_memory
+
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        if request.get("machine"):
+            pipe.send(harness.machine(args.device))
+            continue
+        mode, length = request["mode"], request["length"]
+        try:
+            found = measure(name, mode, length, args, request.get("rounds", 0))
+        except RegardError as error:
+            found = {"failed": f"refused: {error}"}
+        except (RuntimeError, MemoryError) as error:
+            lines = str(error).splitlines() or [""]
+            out_of_memory = is_out_of_memory(error) or "out of memory" in str(error)
+            found = {"failed": "out of memory" if out_of_memory else f"error: {type(error).__name__}: {lines[0][:200]}"}
+        except Exception as error:
+            found = {"failed": f"error: {type(error).__name__}: {str(error).splitlines()[:1]}"}
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
+        pipe.send(found)
+
+
+def compiles(name: str) -> bool:
+    """Return whether kernels of a contender are compiled for every length."""
+    from regard.attention.mechanisms.etc import ETCAttention
+    from regard.attention.mixers import build_mixer
+    from regard.attention.sparse_pattern import PatternAttention
+
+    mixer = build_mixer(name, width=64, heads=4, length=64, causal=False, grid=(8, 8), prefix=0)
+    return any(
+        type(part).mix_sparsely is PatternAttention.mix_sparsely and not isinstance(part, ETCAttention)
+        for part in mixer.modules()
+        if isinstance(part, PatternAttention)
+    )
+
+
+class GPURun:
+    """All cells of a GPU that the record lacks, one at a time; each is written when it is there."""
+
+    def __init__(self, record: dict[str, Any], wanted: list[str], args: argparse.Namespace) -> None:
+        self.record, self.args, self.ends = record, args, time.monotonic() + 60 * args.minutes
+        asking = Forked(DENSE, args)
+        asking.send(machine=True)
+        settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")}
+        record |= asking.answer() | settings | {"threads": 1}
+        asking.close()
+        self.cells: dict[tuple[str, str], dict[str, Any]] = {
+            (name, mode): record["cases"].setdefault(name, {}).setdefault(mode, {})
+            for name in wanted
+            for mode in modes(name)
+        }
+
+    def run(self) -> None:
+        compiled = [key for key in self.cells if compiles(key[0]) and self.missing(key, self.args.lengths)]
+        self.say(
+            f"{sum(bool(self.missing(key, self.args.lengths)) for key in self.cells)} contenders have cells to fill"
+        )
+        workers = {key: Forked(key[0], self.args) for key in compiled}
+        self.compile(workers)
+        for key, worker in workers.items():
+            self.measure(key, worker, self.args.lengths)
+            worker.close()
+        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
+        for lengths in ([n for n in self.args.lengths if n <= SHORT], [n for n in self.args.lengths if n > SHORT]):
+            for name in dict.fromkeys(name for name, _ in others):
+                keys = [key for key in others if key[0] == name and self.missing(key, lengths)]
+                if keys and self.left() > 0:
+                    worker = Forked(name, self.args)
+                    for key in keys:
+                        self.measure(key, worker, lengths)
+                    worker.close()
+        left = [f"{name} ({mode})" for (name, mode) in self.cells if self.missing((name, mode), self.args.lengths)]
+        self.say(f"not complete, run it again: {', '.join(left)}" if left else "complete")
+
+    def compile(self, workers: dict[tuple[str, str], Forked]) -> None:
+        """Call every contender once at every length, side by side; what fails will fail again when it is timed."""
+        waiting = {key: self.missing(key, self.args.lengths) for key in workers}
+        for key, worker in workers.items():
+            worker.send(mode=key[1], length=waiting[key][0])
+        while waiting and self.left() > 0:
+            for key in [*waiting]:
+                if workers[key].pipe.poll(0.01):
+                    waiting[key] = waiting[key][1:]
+                    answer = workers[key].answer()
+                    if "failed" in answer:
+                        self.say(f"{key[0]}, {key[1]}: {answer['failed']}")
+                    if waiting[key]:
+                        workers[key].send(mode=key[1], length=waiting[key][0])
+                    else:
+                        del waiting[key]
+        for key in waiting:  # no time was left
+            workers[key].close()
+        self.say(f"compiled, {self.left():.0f} s left")
+
+    def measure(self, key: tuple[str, str], worker: Forked, lengths: list[int]) -> None:
+        """Fill the cells of a contender, from the shortest on."""
+        name, mode = key
+        for length in self.missing(key, lengths):
+            if self.left() <= 0 or not worker.process.is_alive():
+                return
+            cell = self.foresee(key, length)
+            if cell is None:
+                worker.send(mode=mode, length=length, rounds=self.args.rounds)
+                cell = worker.answer(min(PATIENCE, max(5.0, self.left() + 20)))
+            self.cells[key][str(length)] = cell
+            if not self.args.quick:
+                write(self.record, self.args.device)
+            said = cell.get("failed") or f"{1000 * cell['forward']:.3g} + {1000 * cell['backward']:.3g} ms"
+            self.say(f"{name}, {mode}, {length:,}: {said}")
+
+    def foresee(self, key: tuple[str, str], length: int) -> dict[str, Any] | None:
+        """Return a cell that is not worth measuring, from those of shorter inputs."""
+        shorter = sorted((int(n) for n in self.cells[key] if int(n) < length), reverse=True)
+        if shorter and "failed" in (last := self.cells[key][str(shorter[0])]):
+            why = str(last["failed"])
+            return {"failed": why if why.startswith("left out") else f"left out ({why} at {shorter[0]:,})"}
+        times = [sum(self.cells[key][str(n)][part] for part in ("forward", "backward")) for n in shorter[:2]]
+        if times and times[0] > self.args.limit:
+            return {"failed": f"left out (above the limit of {self.args.limit:g} s at {shorter[0]:,})"}
+        if len(times) == 2 and (foreseen := times[0] * max(1.0, times[0] / times[1])) > self.args.limit:
+            return {"failed": f"left out ({foreseen:.2g} s foreseen, above the limit of {self.args.limit:g} s)"}
+        return None
+
+    def missing(self, key: tuple[str, str], lengths: list[int]) -> list[int]:
+        """Return the lengths that have no cell, or one that failed for a reason that may pass."""
+        known, again = self.cells[key], ("error", "left out (error")
+        return [n for n in lengths if str(known.get(str(n), {"failed": "error"}).get("failed", "")).startswith(again)]
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return self.ends - time.monotonic()
+
+    def say(self, line: str) -> None:
+        print(f"[{60 * self.args.minutes - self.left():5.0f} s] {line}", flush=True)
+
+
+def prepare_forks() -> None:
+    """Import what the forked processes need, without touching the GPU."""
+    import torch._dynamo
+    import torch._inductor.compile_fx
+    import torch.nn.attention.flex_attention
+
+    for name in names():
+        resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention")
+    if torch.cuda.is_initialized():
+        raise SystemExit("an import has touched the GPU; try --start spawn")
+
+
+def write(record: dict[str, Any], device: str) -> None:
+    """Write the record, mechanisms in the order of the table."""
+    ordered = record | {"cases": {name: record["cases"][name] for name in names() if name in record["cases"]}}
+    harness.write(f"variants/speed-{device}.json", ordered)
 
 
 _OPTIONS = ("device", "dtype", "batch", "heads", "head_dim", "memory", "limit")
@@ -245,7 +463,10 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, help="default: 32 on a CPU, 64 on a GPU")
     parser.add_argument("--longest", type=int, help="default: 16,384 on a CPU, 65,536 on a GPU")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds of a call beyond which longer inputs wait")
+    parser.add_argument("--limit", type=float, help="seconds of a call beyond which longer inputs wait; default: 10, 2")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after so many nothing new is begun (GPU)")
+    parser.add_argument("--start", default="fork", choices=("fork", "spawn"), help="how processes begin (GPU)")
+    parser.add_argument("--forked", action="store_true", help="the way of a GPU, to try it on a CPU")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a process may add (CPU)")
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--missing", action="store_true", help="only those that the record lacks")
@@ -256,6 +477,7 @@ def main() -> None:
     on_gpu = args.device == "cuda"
     args.dtype = args.dtype or ("bfloat16" if on_gpu else "float32")
     args.heads, args.head_dim = args.heads or (16 if on_gpu else 4), args.head_dim or (64 if on_gpu else 32)
+    args.limit = args.limit or (2.0 if on_gpu else 10.0)
     if args.child:
         child(args.child, args)
         return
@@ -265,7 +487,13 @@ def main() -> None:
     file = measurement_folder() / f"speed-{args.device}.json"
     record: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() and not args.quick else {"cases": {}}
     wanted = args.only.split(",") if args.only else [n for n in names() if not (args.missing and n in record["cases"])]
-    if not args.report:
+    if (on_gpu or args.forked) and not args.report:
+        if args.start == "fork":
+            prepare_forks()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        GPURun(record, wanted, args).run()
+        print(report(record))
+    elif not args.report:
         settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")} | {
             "threads": 1
         }
@@ -284,7 +512,7 @@ def main() -> None:
             record["cases"] = {name: record["cases"][name] for name in names() if name in record["cases"]}
             if not args.quick:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                harness.write(f"variants/{file.name}", record)
+                write(record, args.device)
             print(report({**record, "cases": {name: record["cases"][name] for name in cells}}), flush=True)
     elif record["cases"]:
         print(report(record))
@@ -319,6 +547,10 @@ def _why(cell: dict[str, Any]) -> str:
     failed = cell.get("failed", "")
     return "memory" if "out of memory" in failed else "refused" if "refused" in failed else "-" if failed else ""
 
+
+# of forked processes: compile in the process itself, and ask for GPUs without touching them
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 if __name__ == "__main__":
     main()

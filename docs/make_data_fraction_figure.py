@@ -3,8 +3,9 @@
     regard train vit_cifar10 data.train_fraction=0.05 --out runs/fraction-vit-5      trains one point
     python docs/make_data_fraction_figure.py                                         draws
 
-Reads fraction-vit-5, -20, -50 and vit-cifar10 from docs/results/ (mean over seeds), and the same of resnet. What is
-held equal is explained in docs/results_images.py. Points without a result are left out. Then run docs/make_results.py.
+Reads fraction-vit-5, -20, -50 and vit-cifar10 from docs/results/ (mean over seeds), and the same of resnet; those on
+the JPEG copy of the images end with -jpeg. What is held equal is explained in docs/results_images.py. Points without a
+result are left out. Then run docs/make_results.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from results_images import FIGURE, MODELS, PERCENTAGES, TRAIN_IMAGES, runs_by_fraction, test_accuracy
+from results_images import FIGURE, PERCENTAGES, TRAIN_IMAGES, runs_by_fraction, test_accuracy
 from results_tables import read_json
 
 from regard import see
@@ -27,8 +28,7 @@ RUNS = HERE / "results"
 
 def plot_fractions(runs: Sequence[Mapping[str, Any]], file: Path) -> list[Path]:
     """A line for each model, over the shares in their order; nothing, where no line has two points."""
-    found = {what: runs_by_fraction(runs, model) for model, what in MODELS.items()}
-    found = {what: measured for what, measured in found.items() if len(measured) > 1}
+    found = {what: measured for what, measured in runs_by_fraction(runs).items() if len(measured) > 1}
     if not found:
         return []
     there = [share for share in PERCENTAGES if any(share in measured for measured in found.values())]

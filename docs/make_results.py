@@ -325,7 +325,7 @@ def lecture_vit(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "### The lecture's table: ViT"
     yield (
         "Accuracy %, and what training took, as on the slide. Pre-trained on up to 300 million images that are "
-        "not at hand, then fine-tuned; of these sets only CIFAR-10 is here, and [ours on it](#cifar10-test) are "
+        "not at hand, then fine-tuned; of these sets only CIFAR-10 is here, and [ours on it](#cifar10_jpeg-test) are "
         "trained from scratch. The sizes are `vit:h14` and `vit:l16`."
     )
     yield from _as_published(lines, "corpus", lambda line: str(line["system"]))

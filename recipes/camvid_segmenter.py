@@ -1,4 +1,4 @@
-"""CamVid with a Segmenter: a small ViT with the mask decoder, from scratch.
+"""CamVid with a Segmenter: a small ViT on a few convolutions, with the mask decoder, from scratch.
 
 task       the class of every pixel of road scenes, 11 classes
 data       CamVid, 367 training, 101 validation and 233 test frames, resized to 240 x 180
@@ -18,5 +18,14 @@ from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    model = Config(num_outputs=11, image_size=(180, 240), patch_size=10, width=192, heads=3, layers=6)
+    model = Config(
+        num_outputs=11,
+        image_size=(180, 240),
+        patch_size=2,
+        stem="hybrid(layers=(2,))",  # stride 4; tokens of stride 8
+        width=192,
+        heads=3,
+        layers=6,
+        decoder_layers=1,
+    )
     return Recipe(model, TASK, DATA, TRAIN)

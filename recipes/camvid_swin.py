@@ -12,11 +12,20 @@ command    regard train camvid_swin --out runs/camvid-swin
 
 from _camvid import DATA, TASK, TRAIN
 
-from regard.models.swin_pyramid import SIZES, Config
+from regard.models.swin_pyramid import Config
 from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(
-        Config(**{**SIZES["tiny"], "num_outputs": 11, "image_size": (180, 240), "width": 48}), TASK, DATA, TRAIN
+    model = Config(
+        num_outputs=11,
+        image_size=(180, 240),
+        patch_size=2,
+        width=48,
+        heads=(2, 4, 8),
+        layers=(2, 2, 6),
+        window_size=8,
+        pyramid_width=96,
+        drop_path=0.1,
     )
+    return Recipe(model, TASK, DATA, TRAIN)

@@ -19,4 +19,4 @@ from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return Recipe(Config(num_outputs=11, width=32), TASK, DATA, TRAIN)
+    return Recipe(Config(num_outputs=11, width=24), TASK, DATA, TRAIN)

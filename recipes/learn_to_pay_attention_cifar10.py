@@ -1,7 +1,7 @@
 """CIFAR-10 with a VGG that pools three grids by attention, by the recipe of the others.
 
 task       classify small images into ten classes
-data       CIFAR-10 as JPEG of quality 75: 45,000 training, 5,000 validation and 10,000 test images
+data       CIFAR-10, lossless: 45,000 training, 5,000 validation and 10,000 test images
 licence    CIFAR-10's licence is not stated, so no model is shipped
 paper      Jetley et al., Learn to Pay Attention, ICLR 2018, arXiv:1804.02391 (narrower);
            trained as Compact-Transformers trains CCT-7/3x1, like the other recipes for CIFAR-10

@@ -1,7 +1,7 @@
 """CIFAR-10 with LR-Net: attention to the 7 x 7 cells around in place of convolution, by the recipe of the others.
 
 task       classify small images into ten classes
-data       CIFAR-10 as JPEG of quality 75: 45,000 training, 5,000 validation and 10,000 test images
+data       CIFAR-10, lossless: 45,000 training, 5,000 validation and 10,000 test images
 licence    CIFAR-10's licence is not stated, so no model is shipped
 paper      Hu et al., Local Relation Networks, ICCV 2019, arXiv:1904.11491 (narrower, and with a stem for small images);
            trained as Compact-Transformers trains CCT-7/3x1, like the other recipes for CIFAR-10

@@ -16,24 +16,21 @@ command    regard train vqa_scenes --out runs/vqa
 """
 
 from regard.data.images.scene_questions import SceneQuestions
-from regard.models.vqa_transformer import Config, picture_encoder
+from regard.models.vqa_transformer import Config
 from regard.tasks.image import visual_question_answering
 from regard.training.recipe import Recipe, Train
 
 
 def recipe() -> Recipe:
-    picture = picture_encoder(
-        image_size=80, patch_size=1, stem="hybrid(layers=(1, 1), base=32)", width=96, heads=4, layers=1, ffn=192
-    )
     return Recipe(
-        model=Config(vocab=0, num_classes=15, picture=picture, layers=3, ffn=192),
+        model=Config(vocab=0, num_classes=15),
         task=visual_question_answering.Config(),
-        data=SceneQuestions(image_size=80, batch_size=32),
+        data=SceneQuestions(image_size=64, batch_size=32, train_examples=40_000),
         train=Train(
-            steps=3600,
-            learning_rate=1e-3,
+            steps=8000,
+            learning_rate=2e-3,
             schedule="cosine",
-            warmup_steps=200,
+            warmup_steps=150,
             betas=(0.9, 0.98),
             weight_decay=0.05,
             clip_grad_norm=1.0,
@@ -41,7 +38,6 @@ def recipe() -> Recipe:
             save_interval=500,
             log_interval=50,
             metric="accuracy",
-            device="cpu",
             compile=False,
         ),
     )

@@ -3,7 +3,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention.mask import CausalMask, DenseMask, GlobalMask, Mask, PaddingMask, SegmentMask, WindowMask
+from regard.attention.mask import (
+    CausalMask,
+    ChunkMask,
+    DenseMask,
+    GlobalMask,
+    Mask,
+    PaddingMask,
+    SegmentMask,
+    WindowMask,
+)
 
 
 def by_hand(mask, b, n, m):
@@ -16,6 +25,8 @@ MASKS = {
     "causal": CausalMask(),
     "keys": PaddingMask(torch.tensor([3, 0, 7])),
     "window": WindowMask(2),
+    "chunks": ChunkMask(3),
+    "a chunk and the one before": ChunkMask(2, 1),
     "global": GlobalMask([0, 4]),
     "same": SegmentMask(torch.tensor([[0, 0, 1, 1, 1, 2, 2]] * 3)),
     "causal & keys": CausalMask() & PaddingMask(torch.tensor([3, 1, 7])),

@@ -78,7 +78,7 @@ def test_backends_equal_plain_on_a_gpu(name, backend, unchecked):
     if mask is not None and mask.padding is not None:
         mask.padding.lengths = mask.padding.lengths.cuda()
         for part in getattr(mask, "parts", ()):
-            if part.keys is not None:
+            if hasattr(part, "lengths"):
                 part.lengths = part.lengths.cuda()
     if name == "same":
         mask.segment_ids = mask.segment_ids.cuda()

@@ -6,7 +6,7 @@ import torch
 from regard.attention import MECHANISMS
 from regard.attention.mask import CausalMask, DocumentMask, PaddingMask, SegmentMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.attention.sparse_pattern import FLEX_BLOCK, _flex_blocks, _make_layout
+from regard.attention.sparse_pattern import FLEX_BLOCK, _block_mask, _make_blocks, _shared_blocks
 from regard.core.errors import RegardError, Unsupported
 from regard.core.layer_state import PassState
 from regard.core.positions import TensorBias
@@ -203,6 +203,8 @@ def test_flex_equals_gather(monkeypatch, unchecked):
     monkeypatch.setattr("regard.attention.mechanisms.softmax._can_compile", lambda device: False)
     q, k, v = (x.detach() for x in parts(40))
     for spec, mask in (
+        ("bigbird(block=2, random_blocks=1)", None),
+        ("local_blocks(block=3)", None),
         ("window(window=4, dilation=2, global_tokens=1)", CausalMask()),
         ("bigbird(block=2, random_blocks=1)", PaddingMask(torch.tensor([40, 17]))),
     ):
@@ -212,22 +214,44 @@ def test_flex_equals_gather(monkeypatch, unchecked):
             flex(*parts(40))
 
 
-def test_flex_visits_every_block_with_an_allowed_pair_and_few_others():
+FLEX = {  # more than one block, and few of them visited
+    "window(window=64, global_tokens=1)": 5 * 5 - 1,
+    "window(window=300)": 5 * 5 - 1,
+    "bigbird(block=64, random_blocks=1)": 5 * 5 - 1,
+    "bigbird(block=48, random_blocks=0)": 5 * 5 - 1,
+    "local_blocks(block=200)": 15,
+    "sparse_fixed(stride=64, summary=8)": 5 * 5,
+    "image_local_1d(query_block=128, memory=128)": 13,
+}
+
+
+@pytest.mark.parametrize("spec", FLEX)
+def test_flex_visits_every_block_with_an_allowed_pair_and_few_others(spec):
     n = 5 * FLEX_BLOCK - 7
-    for spec, most in (("window(window=64, global_tokens=1)", 5 * 5), ("bigbird(block=64, random_blocks=1)", 5 * 5)):
+    q, k, _ = parts(n, batch=1)
+    for mask in (None, CausalMask()):
         attend = attention(spec)
-        q, k, _ = parts(n, batch=1)
-        for mask in (None, CausalMask()):
-            pattern = attend.layer_pattern(None)
-            layout = _make_layout(pattern, n, n, mask is not None, 2, q.device)
-            count, index = _flex_blocks(layout, n)
-            visited = torch.zeros(5, 5, dtype=torch.bool)
-            for i in range(5):
-                visited[i, index[0, 0, i, : count[0, 0, i]].long()] = True
-            allowed = attend.weights(q, k, mask)[0, 0] > 0
-            needed = torch.nn.functional.pad(allowed, (0, 7, 0, 7)).view(5, FLEX_BLOCK, 5, FLEX_BLOCK).any(3).any(1)
-            assert not (needed & ~visited).any()
-            assert visited.sum() < most
+        found = _shared_blocks(attend.layer_pattern(None), n, n, mask is not None, 2, q.device)
+        allowed = attend.weights(q, k, mask)[0] > 0
+        cells = torch.nn.functional.pad(allowed, (0, 7, 0, 7)).unflatten(2, (5, -1)).unflatten(1, (5, -1))
+        assert not (cells.any(4).any(2) & ~found.needed[0]).any()
+        assert torch.equal(cells.all(4).all(2), found.full[0].expand(2, -1, -1))
+        assert not (found.full & ~found.needed).any()
+        assert found.needed[0, 0].sum() <= FLEX[spec]
+
+
+@pytest.mark.parametrize("spec", FLEX)
+def test_the_formula_that_flex_computes_is_that_of_the_pattern(spec):
+    """Inside FlexAttention's kernels indices are 32-bit integers."""
+    n, lengths = 200, torch.tensor([200, 90])
+    pattern = attention(spec).layer_pattern(None)
+    b, h, i, j = torch.meshgrid(*(torch.arange(size, dtype=torch.int32) for size in (2, 2, n, n)), indexing="ij")
+    for rest in (None, PaddingMask(lengths)):
+        length = n if rest is None or not pattern.looks_at_lengths else lengths.view(-1, 1, 1, 1)
+        blocks = _make_blocks(pattern, n, length, False, 2, b.device)
+        found = _block_mask(pattern, n, False, blocks, rest).mask_mod(b, h, i, j)
+        expected = pattern.allow(h.long(), i.long(), j.long(), length, False)
+        assert torch.equal(found, expected if rest is None else expected & rest.allow(b, i, j))
 
 
 def test_bad_arguments_are_refused():

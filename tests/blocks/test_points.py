@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.blocks import points as points_module
-from regard.blocks.points import farthest_point_sampling, interpolate, knn
+from regard.blocks.points import PointBatchNorm, farthest_point_sampling, interpolate, knn, real_points
 
 LENGTHS = torch.tensor([9, 1, 2, 6])
 
@@ -82,3 +82,19 @@ def test_interpolation_is_a_loops_in_value_and_gradient():
     seed = torch.randn_like(out)
     torch.testing.assert_close(*(torch.autograd.grad((each * seed).sum(), x)[0] for each in (out, expected)))
     assert not interpolate(x, points, queries, torch.zeros(4, dtype=torch.long)).any()  # no points
+
+
+def test_batch_norm_takes_its_statistics_from_real_points_only():
+    norm, plain, x = PointBatchNorm(3), torch.nn.BatchNorm1d(3), torch.randn(4, 9, 3)
+    real = real_points(x, LENGTHS)
+    loud = torch.where(real[..., None], x, 1e3)
+    out = norm(loud, real)
+    torch.testing.assert_close(out[real], plain(x[real]))
+    assert not out[~real].any()
+    for _ in range(2):
+        norm(loud, real)
+        plain(x[real])
+    torch.testing.assert_close(norm.running_var, plain.running_var)
+    torch.testing.assert_close(norm.eval()(x[:1]), plain.eval()(x[0])[None])
+    torch.testing.assert_close(PointBatchNorm(3)(x), torch.nn.BatchNorm1d(3)(x.mT).mT)
+    assert torch.isfinite(PointBatchNorm(3)(x[:1, :1])).all()  # a single point

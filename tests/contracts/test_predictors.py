@@ -12,7 +12,7 @@ import regard
 from regard.core.cancellation import Cancelled, cancel_when
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
-from regard.modalities import Input, Output, Preprocess, Text
+from regard.modalities import Input, Output, PointPreprocess, Preprocess, Text
 from regard.models import build
 from regard.models.elmo import Config as ELMoConfig
 from regard.models.elmo import ELMo
@@ -35,6 +35,7 @@ from regard.tasks.image.variational_image_generation import LatentImageGenerator
 from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
+from regard.tasks.points.point_classification import PointClassifier
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -180,6 +181,9 @@ MAKE = {
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
     ),
     "visual_question_answering": question_answerer,
+    "point_classification": lambda: PointClassifier(
+        perturb(build("point_transformer", size="tiny", num_classes=3)), ["a", "b", "c"], PointPreprocess(40)
+    ),
 }
 
 
@@ -213,6 +217,7 @@ ITEMS = {
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],
     "variational_image_generation": [(3,), (0,), (3.0,)],
+    "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
 ITEMS["glimpse_classification"] = ITEMS["image_classification"]

@@ -43,6 +43,7 @@ RUNS = [
     run("resnet-cifar10-300", 0.96),
     run("resnet-cifar10-small", 0.94),
     run("cct-cifar10", 0.97),
+    run("vit-cifar10-jpeg-1", 0.6),
 ]
 
 
@@ -70,3 +71,5 @@ def test_data_fraction_runs_are_only_in_their_table(section):
     assert "fraction-vit-5" not in tables
     assert "| **resnet-cifar10-300** | 96.0 |" in tables
     assert "| 50.00 | not measured yet | not measured yet | 85.00 (80.00 to 90.00) | 1, 2 |" in plot_fractions
+    copy = "| **plain ViT, 3.7 M (JPEG copy)** | not measured yet | not measured yet | not measured yet | 60.00 | 1 |"
+    assert copy in plot_fractions

@@ -49,6 +49,17 @@ def language(model, **settings):
 OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the checks that do not apply
     "ctc": ({"vocab": 11, "input_dim": 6, "width": 8, "hidden": 7, "layers": 2}, {"causal", "steps", "decoding"}),
     "attention_asr": ({"vocab": 13, "input_dim": 5, "conv_width": 8, "width": 6, "hidden": 8, "layers": 2}, set()),
+    "conformer": (
+        {"vocab": 11, "input_dim": 6, "channels": 4, "width": 8, "heads": 2, "layers": 2, "kernel": 5},
+        {"causal", "steps", "decoding"},
+    ),
+    "hybrid_asr": (
+        {
+            **{"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5},
+            **{"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
+        },
+        set(),
+    ),
     "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),
     "decision_transformer": (
         {"state_dim": 3, "action_dim": 2, "width": 16, "heads": 2},
@@ -74,12 +85,18 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "dnc": ({"input_dim": 3, "output_dim": 2, "cells": 5, "word": 4, "hidden": 6}, {"empty", "decoding"}),
     "lstm": ({"input_dim": 3, "output_dim": 2, "hidden": 6, "layers": 2}, {"empty", "steps", "decoding"}),
     "deep_sets": ({"input_dim": 3, "width": 12}, {"causal", "steps", "decoding"}),
+    "point_transformer": (
+        {"input_dim": 4, "widths": (8, 12), "layers": (1, 1), "neighbors": 4},
+        {"causal", "steps", "decoding"},
+    ),
+    "pointnet": ({"input_dim": 4, "widths": (8, 14), "head_widths": (10,)}, {"causal", "steps", "decoding"}),
     "dmn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"empty", "causal", "steps", "decoding"}),
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "memn2n": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),
     "show_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
     "show_attend_and_tell": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
+    "caption_transformer": ({"vocab": 13, "size": "tiny"}, {"empty", "decoding"}),
     "vqa_transformer": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "segmenter": (

@@ -11,6 +11,7 @@ from regard.core.layer_state import PassState
 from regard.models.show_attend_and_tell import doubly_stochastic_penalty
 
 NAMES = ("show_and_tell", "show_attend_and_tell")
+ALL = (*NAMES, "caption_transformer")
 
 
 def tiny(name, **settings):
@@ -69,7 +70,7 @@ def test_the_penalty_counts_the_real_words_of_each_caption():
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_statistics():
-    for name in NAMES:
+    for name in ALL:
         model = tiny(name, frozen=True).train()
         before = {key: x.clone() for key, x in model.encoder.state_dict().items()}
         images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
@@ -116,8 +117,48 @@ def test_the_soft_context_is_the_expectation_of_the_hard_one():
     torch.testing.assert_close(soft, expected)
 
 
+def test_a_transformer_writes_word_by_word_what_it_reads_at_once():
+    model = tiny("caption_transformer")
+    side = model.config.encoder.image_size
+    images, words = torch.randn(2, 3, side, side, dtype=torch.float64), torch.randint(3, 11, (2, 5))
+    _, state = model.start(images, capacity=6)
+    found = []
+    for t in range(words.shape[1]):
+        logits, state = model.step(words[:, t : t + 1], state)
+        found.append(logits)
+    torch.testing.assert_close(torch.cat(found, 1), model(images, words), rtol=1e-9, atol=1e-9)
+
+
+def test_a_transformer_tells_left_from_right():
+    """The parts of a picture have places: mirrored vectors give other words, which a mean would not."""
+    model = tiny("caption_transformer")
+    rows, columns = model.grid
+    vectors = torch.randn(1, rows, columns, model.encoder.width, dtype=torch.float64)
+    words = torch.randint(3, 11, (1, 4))
+    one, other = (model(x.flatten(1, 2), words) for x in (vectors, vectors.flip(2)))
+    assert not torch.allclose(one, other) or columns == 1
+    with pytest.raises(BadInput, match=f"grid of {rows} x {columns}"):
+        model(torch.zeros(1, rows * columns + 1, model.encoder.width, dtype=torch.float64), words)
+
+
+def test_encoders_are_convolutions_from_scratch_too():
+    from regard.models.show_attend_and_tell import small_cnn
+
+    words = torch.randint(3, 11, (2, 4))
+    for layers in (0, 1):
+        encoder = small_cnn(24, 32, layers=layers, ffn=32)
+        for name in ALL:
+            model = tiny(name, encoder=encoder)
+            assert model.encoder.grid_size(32, 40) == (4, 5)
+            images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+            torch.testing.assert_close(model(images, words)[:1], model(images[:1], words[:1]))  # no batch norm
+            assert model.encoder(images).shape == (2, 16, 24)
+    with pytest.raises(BadInput, match="num_prefix_tokens=0"):
+        tiny("show_attend_and_tell", encoder=regard.models.vit.Config(num_classes=0))
+
+
 def test_vectors_of_another_width_are_refused():
-    for name in NAMES:
+    for name in ALL:
         model = tiny(name)
         for shape in ((2, 6, model.encoder.width + 1), (2, 0, model.encoder.width)):
             with pytest.raises(BadInput, match="annotation vectors"):

@@ -55,7 +55,8 @@ def inputs(model):
     if parameters[0] in ("elements", "vectors"):
         return (torch.randn(2, 5, model.config.input_dim),)
     if parameters[0] == "frames":
-        return torch.randn(2, 40, model.encoder.convs[0].in_channels), torch.randint(11, (2, 4))
+        target = (torch.randint(11, (2, 4)),) if "target" in parameters else ()
+        return torch.randn(2, 40, model.config.input_dim), *target
     tokens = torch.randint(3, 11, (2, 6))
     return (tokens, torch.randint(3, 11, (2, 4))) if parameters[0] == "source" else (tokens,)
 

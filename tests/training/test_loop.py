@@ -18,7 +18,7 @@ from regard.training.loop import TrainingRun
 from regard.training.parallel.distributed import DistributedContext
 from regard.training.recipe import load_saved_recipe, override_recipe
 
-CLOCKS = ("seconds", "tokens_per_second")
+CLOCKS = ("seconds", "eval_seconds", "tokens_per_second")
 
 
 def rows(out):
@@ -43,7 +43,8 @@ def checkpoint(out, name):
     folder = out / "checkpoints" / name
     state = torch.load(folder / "state.pt", weights_only=True)
     for clock in (state, state["since_log"]):
-        clock.pop("seconds")
+        for name in CLOCKS:
+            clock.pop(name, None)
     state["own"] = torch.load(folder / "own-00000.pt", weights_only=True)
     return {file.name: load_file(file) for file in sorted(folder.glob("*.safetensors"))}, state
 

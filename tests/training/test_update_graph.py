@@ -12,6 +12,7 @@ from regard.training.update_graph import UpdateGraphs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
+COUNTER = {"updates": 0}
 EXACT = ["train.device=cuda", "train.deterministic=true", "train.compile=false", "train.score_interval=0"]
 EXACT += ["train.graph=on", "train.steps=48", "data.pad_to_multiple_of=8", "train.log_interval=1"]
 
@@ -60,7 +61,7 @@ def test_a_resumed_run_equals_one_without_a_stop_to_the_bit(exact, tmp_path):
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
 
 
-def test_compiled_graphs_follow_the_eager_run(exact, tmp_path):
+def test_compiled_graphs_follow_the_eager_run(exact, tmp_path, unchecked):
     recipe = override_recipe(exact, ["train.deterministic=false", "train.precision=float32", "model.dropout=0"])
     found = train(override_recipe(recipe, ["train.compile=true", "train.graph=on"]), tmp_path / "graph")
     train(override_recipe(recipe, ["train.graph=off"]), tmp_path / "plain")
@@ -74,7 +75,7 @@ def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_inside_a_graph(
 
     def loss(self, model, batch, step, rng):
         total, parts = original(self, model, batch, step, rng)
-        return torch.where(step == 40, total * torch.nan, total), parts
+        return total * torch.where(step == 40, torch.nan, 1.0), parts
 
     monkeypatch.setattr(Translation, "loss", loss)
     found = train(override_recipe(exact, ["train.graph=on", "train.log_interval=4"]), tmp_path / "run")
@@ -88,8 +89,9 @@ def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_inside_a_graph(
     [
         (lambda: float(torch.ones((), device="cuda")), "not captured"),
         (lambda: torch.rand(()), "random numbers are drawn on the host"),
+        (lambda: COUNTER.update(updates=COUNTER["updates"] + 1), "counts on the host"),
     ],
-    ids=["waits for the device", "draws on the host"],
+    ids=["waits for the device", "draws on the host", "counts on the host"],
 )
 def test_what_cannot_be_captured_runs_without_a_graph_and_says_why(
     exact, tmp_path, monkeypatch, capsys, problem, reason
@@ -103,6 +105,7 @@ def test_what_cannot_be_captured_runs_without_a_graph_and_says_why(
     train(override_recipe(exact, ["train.graph=off"]), tmp_path / "plain")
     capsys.readouterr()
     monkeypatch.setattr(Translation, "loss", loss)
+    monkeypatch.setattr(Translation, "state_dict", lambda self: dict(COUNTER))
     found = train(exact, tmp_path / "run")
     assert reason in "".join(capsys.readouterr())
     assert found["replayed_updates"] == 0

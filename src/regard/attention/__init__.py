@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regard.attention.kv_cache import BeamTable, KVCache
     from regard.attention.mask import (
         CausalMask,
+        ChunkMask,
         DenseMask,
         DocumentMask,
         GlobalMask,
@@ -50,6 +51,7 @@ __all__ = [
     "Aligner",
     "BeamTable",
     "CausalMask",
+    "ChunkMask",
     "CrossProjection",
     "DenseMask",
     "DocumentMask",
@@ -72,8 +74,8 @@ __all__ = [
 
 _MODULES = {
     "mask": (
-        "CausalMask", "DenseMask", "DocumentMask", "GlobalMask", "KeyMask", "Mask", "PaddingMask", "SegmentMask",
-        "WindowMask",
+        "CausalMask", "ChunkMask", "DenseMask", "DocumentMask", "GlobalMask", "KeyMask", "Mask", "PaddingMask",
+        "SegmentMask", "WindowMask",
     ),
     "protocol": ("Aligner", "Mechanism", "Mixer", "Traits"),
     "multihead": ("MultiHeadAttention",),

@@ -202,6 +202,20 @@ class WindowMask(Mask):
         return f"WindowMask({self.width})"
 
 
+class ChunkMask(Mask):
+    """Chunks of `size` tokens, one after the other: a query sees all of its own and the `before` chunks before it."""
+
+    def __init__(self, size: int, before: int | None = None) -> None:
+        self.size, self.before = size, before  # None: all earlier chunks
+
+    def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        apart = n // self.size - m // self.size
+        return apart >= 0 if self.before is None else (apart >= 0) & (apart <= self.before)
+
+    def __repr__(self) -> str:
+        return f"ChunkMask({self.size})" if self.before is None else f"ChunkMask({self.size}, {self.before})"
+
+
 class GlobalMask(Mask):
     """A few tokens that see all tokens and are seen by all."""
 

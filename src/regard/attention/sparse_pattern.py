@@ -31,10 +31,12 @@ from regard.attention.protocol import Mechanism
 from regard.core.errors import RegardError, Unsupported
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias, TensorBias
-from regard.core.shapes import Float, Int, Rows, Tensor
+from regard.core.shapes import Bool, Float, Int, Rows, Tensor
 from regard.core.validation import Fraction
 
 FLEX_BLOCK = 128  # of FlexAttention
+MOST_PAIRS = 2**25  # whose formula is computed at a time
+SMALLEST_GRAIN = 16  # of a formula that FlexAttention reads from a table
 DEFAULT_LENGTH = 1024  # of a sequence that is read as a grid, where nobody says how long it may be
 
 
@@ -50,6 +52,12 @@ class SparsePattern:
     """Which keys a query attends to, by their places. Subclasses are frozen dataclasses: equal ones share groups."""
 
     looks_at_lengths = False  # whether the true length of a sequence matters, not only the number of tokens
+    tabulated = False  # whether FlexAttention reads the formula from a table, since computing it takes many operations
+
+    @property
+    def grain(self) -> int:
+        """The formula is the same for all pairs of a cell of so many queries and keys, but for m <= n."""
+        return 1
 
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         """Return whether query n of head h attends to key m, of `length` real tokens; index tensors that broadcast.
@@ -102,7 +110,9 @@ class PatternAttention(Mechanism):
         """Return the mixed values of a whole sequence."""
         pattern, scale = self.layer_pattern(layer_state), self._scale(q)
         dropout = self.dropout if self.training else 0.0
-        if self.backend == "flex" or (self.backend is None and not dropout and bias is None and _suits_flex(q, v)):
+        if self.backend == "flex" or (
+            self.backend is None and not dropout and bias is None and _suits_flex(pattern, q, v)
+        ):
             return attend_by_flex(pattern, q, k, v, mask, bias, scale, dropout)
         return attend_by_groups(pattern, q, k, v, mask, bias, scale, dropout)
 
@@ -309,44 +319,133 @@ def attend_by_flex(
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "B H N E"]:
-    """Attend with the formula inside one fused kernel, which visits only the blocks that the groups name."""
-    from torch.nn.attention.flex_attention import BlockMask
+    """Attend inside one fused kernel, which visits only the blocks that the groups name.
 
-    (batch, _, n, _), causal, rest = q.shape, is_causal(mask), _without_causal(mask)
-    lengths = true_lengths(mask, n, 1) if pattern.looks_at_lengths and not causal else n
-
-    def allow(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        found = pattern.allow(h, i, j, lengths[b] if isinstance(lengths, Tensor) else lengths, causal)
-        found = found & (j <= i) if causal else found
-        return found if rest is None else found & rest.allow(b, i, j)
-
-    count, index = _flex_blocks(_layout(pattern, q, mask)[0], n)
-    if rest is not None and rest.batched:
-        count, index = count.expand(batch, -1, -1), index.expand(batch, -1, -1, -1)
-    size = (FLEX_BLOCK, FLEX_BLOCK)
-    block_mask = BlockMask.from_kv_blocks(count, index, BLOCK_SIZE=size, mask_mod=allow, seq_lengths=(n, n))
-    formula = f"{pattern} {causal} {type(rest).__name__}"
+    The formula is computed for the pairs of blocks that are not allowed as a whole.
+    """
+    n, heads, causal, rest = q.shape[2], q.shape[1], is_causal(mask), _without_causal(mask)
+    lengths = true_lengths(mask, n, 4) if pattern.looks_at_lengths and not causal else n
+    place = pattern, n, lengths, causal, heads, q.device
+    shared = not isinstance(lengths, Tensor) and not torch.compiler.is_compiling()
+    if rest is None and shared:
+        block_mask = _shared_block_mask(*place)
+    else:
+        block_mask = _block_mask(pattern, n, causal, (_shared_blocks if shared else _make_blocks)(*place), rest)
+    formula = f"{pattern} {n} {causal} {type(rest).__name__} {isinstance(lengths, Tensor)}"
     return flex_attention(q, k, v, block_mask, bias, scale, dropout, formula)
 
 
-def _suits_flex(q: Tensor, v: Tensor) -> bool:
-    """Whether FlexAttention has a kernel: on a GPU, for heads of 16 or more and at most 32 bits."""
-    return q.is_cuda and min(q.shape[-1], v.shape[-1]) >= 16 and q.dtype != torch.float64
+def _suits_flex(pattern: SparsePattern, q: Tensor, v: Tensor) -> bool:
+    """Whether FlexAttention has a kernel: on a GPU, for heads of 16 or more and at most 32 bits.
+
+    A formula that needs a table needs a small one.
+    """
+    small = not pattern.tabulated or pattern.grain >= SMALLEST_GRAIN
+    return q.is_cuda and min(q.shape[-1], v.shape[-1]) >= 16 and q.dtype != torch.float64 and small
 
 
-def _flex_blocks(layout: _Layout, n: int) -> tuple[Int[Tensor, "B H Q"], Int[Tensor, "B H Q K"]]:
-    """Return how many blocks of keys each block of queries needs, and which, the needed ones first."""
-    blocks, batch = -(-n // FLEX_BLOCK), max(len(allowed) for allowed in layout.allowed)
-    heads = max(allowed.shape[1] for allowed in layout.allowed)
-    device = layout.order.device
-    needed = torch.zeros(batch, heads, blocks, blocks, dtype=torch.bool, device=device)
-    b, h = torch.arange(batch, device=device).view(-1, 1, 1, 1, 1), torch.arange(heads, device=device).view(-1, 1, 1, 1)
-    for group in layout.groups:
-        at_n = group.queries[:, None, :, :, None].clamp(min=0) // FLEX_BLOCK
-        at_m = group.keys[..., None, :].clamp(min=0) // FLEX_BLOCK  # a slot without a token names block 0
-        needed[torch.broadcast_tensors(b, h, at_n, at_m)] = True
-    order = needed.int().argsort(dim=-1, descending=True, stable=True).int()
-    return needed.sum(-1).int(), order
+class _Blocks(NamedTuple):
+    """Which blocks of keys each block of queries needs, #B #H blocks blocks."""
+
+    needed: Tensor
+    full: Tensor | None  # those of them in which every pair is allowed; None: not known
+    table: Tensor | None  # the formula for cells of `grain` tokens, #B H cells cells
+
+
+def _block_mask(pattern: SparsePattern, n: int, causal: bool, blocks: _Blocks, rest: Mask | None) -> Any:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    grain, table = pattern.grain, blocks.table
+    one = None if table is None or len(table) > 1 else table[0]  # for all inputs
+
+    def allow(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if one is not None:
+            found = one[h, i // grain, j // grain]
+        elif table is not None:
+            found = table[b, h, i // grain, j // grain]
+        else:
+            found = pattern.allow(h, i, j, n, causal)
+        found = found & (j <= i) if causal else found
+        return found if rest is None else found & rest.allow(b, i, j)
+
+    some, whole = (blocks.needed, None) if rest is not None or blocks.full is None else blocks[:2]
+    if whole is not None:  # the rest of a mask may forbid a part of any block
+        some = some & ~whole
+    return BlockMask.from_kv_blocks(
+        *_in_order(some),
+        *((None, None) if whole is None else _in_order(whole)),
+        BLOCK_SIZE=(FLEX_BLOCK, FLEX_BLOCK),
+        mask_mod=allow,
+        seq_lengths=(n, n),
+    )
+
+
+@lru_cache(maxsize=64)
+def _shared_block_mask(
+    pattern: SparsePattern, n: int, length: int, causal: bool, heads: int, device: torch.device
+) -> Any:
+    with torch.inference_mode(False):
+        blocks = _shared_blocks(pattern, n, length, causal, heads, device)
+        return _block_mask(pattern, n, causal, blocks, None)
+
+
+def _make_blocks(
+    pattern: SparsePattern, n: int, length: Tensor | int, causal: bool, heads: int, device: torch.device
+) -> _Blocks:
+    blocks = -(-n // FLEX_BLOCK)
+    needed = torch.zeros(1, 1, blocks, blocks, dtype=torch.bool, device=device)
+    for group in pattern.groups(n, length, causal, heads, device):
+        queries = _mark_blocks(group.queries, blocks)[:, None]  # #B 1 G blocks
+        needed = needed | (queries.mT @ _mark_blocks(group.keys, blocks) > 0)
+    if causal:
+        needed = needed.tril()
+    table = None
+    if pattern.tabulated:
+        cell = torch.arange(0, blocks * FLEX_BLOCK, pattern.grain, device=device)
+        h = torch.arange(heads, device=device).view(-1, 1, 1)
+        table = pattern.allow(h, cell[:, None], cell, length, causal)
+        table = table.expand(-1, heads, -1, -1) if table.dim() == 4 else table.expand(heads, -1, -1)[None]
+    return _Blocks(needed, None, table)
+
+
+@lru_cache(maxsize=64)
+def _shared_blocks(
+    pattern: SparsePattern, n: int, length: int, causal: bool, heads: int, device: torch.device
+) -> _Blocks:
+    with torch.inference_mode(False):  # so that training can use it whoever made it
+        blocks = _make_blocks(pattern, n, length, causal, heads, device)
+        return blocks._replace(full=_full_blocks(pattern, blocks.needed, n, length, causal))
+
+
+def _mark_blocks(tokens: Int[Tensor, "*any S"], blocks: int) -> Float[Tensor, "*any blocks"]:
+    """Return 1 for every block with one of the tokens, else 0; -1 is no token."""
+    at = torch.where(tokens < 0, blocks, tokens // FLEX_BLOCK)
+    marked = torch.zeros(*tokens.shape[:-1], blocks + 1, device=tokens.device, dtype=torch.float32)
+    return marked.scatter(-1, at, 1.0)[..., :blocks]
+
+
+def _full_blocks(
+    pattern: SparsePattern, needed: Tensor, n: int, length: int, causal: bool
+) -> Bool[Tensor, "1 #H blocks blocks"]:
+    """Return the needed blocks in which every pair is allowed; the last ones only if they are not cut off by n."""
+    step = math.gcd(pattern.grain, FLEX_BLOCK)  # the formula is the same within cells of this size
+    inside = torch.arange(0, FLEX_BLOCK, step, device=needed.device)
+    full = torch.zeros_like(needed)
+    for part in needed.nonzero().split(max(1, MOST_PAIRS // len(inside) ** 2)):
+        _, h, i, j = part.T[..., None, None]
+        at_n, at_m = i * FLEX_BLOCK + inside[:, None], j * FLEX_BLOCK + inside
+        allowed = pattern.allow(h, at_n, at_m, length, causal).expand(len(part), len(inside), len(inside)).all(-1)
+        full[tuple(part.T)] = allowed.all(-1)
+    if causal:
+        full = full.tril(-1)
+    whole = torch.arange(1, needed.shape[-1] + 1, device=needed.device) * FLEX_BLOCK <= n
+    return full & whole & whole[:, None]
+
+
+def _in_order(blocks: Bool[Tensor, "B H Q K"]) -> tuple[Int[Tensor, "B H Q"], Int[Tensor, "B H Q K"]]:
+    """Return how many blocks of keys each block of queries has, and which, these first."""
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1).int(), order.int()
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

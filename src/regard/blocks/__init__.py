@@ -35,17 +35,28 @@ RNN_ENCODERS: Registry = {
     "none": ("regard.blocks.rnn", "IdentityEncoder"),
 }
 
+# Recordings, after subsampling: the recurrent ones, and attention with convolutions.
+FRAME_ENCODERS: Registry = {
+    "rnn": ("regard.blocks.rnn", "RNNEncoder"),
+    "lstm": ("regard.blocks.rnn", "LSTMEncoder"),
+    "gru": ("regard.blocks.rnn", "GRUEncoder"),
+    "conformer": ("regard.blocks.conformer", "ConformerEncoder"),
+    "none": ("regard.blocks.rnn", "IdentityEncoder"),
+}
+
 # Images to tokens in their places, B C Y X -> B Y X C.
 STEMS: Registry = {
     "patches": ("regard.tokens.patches", "PatchEmbedding"),
     "normed": ("regard.tokens.patches", "NormalizedPatchEmbedding"),
     "overlapping": ("regard.tokens.overlapping_patches", "OverlappingPatchEmbedding"),
     "hybrid": ("regard.blocks.hybrid", "HybridStem"),
+    "convolutions": ("regard.blocks.convolution_stem", "ConvolutionStem"),
 }
 
 _MODULES = {
     "autoregressive": ("AutoregressiveModel", "EncoderDecoder"),
     "causal": ("CausalBlock", "CausalStack"),
+    "conformer": ("ConformerBlock",),
     "convolution": ("CausalConvolution", "Convolution", "WeightNormLinear"),
     "decoder": ("Decoder", "DecoderBlock"),
     "decoder_state": ("CapturableDecodable", "DecoderState", "StatefulDecodable"),
@@ -57,4 +68,4 @@ _MODULES = {
     "rnn": ("InitialState", "RNNCellStack", "StackedRNN"),
     "rnn_decoder": ("DeepOutput", "RNNDecoder"),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, RNN_ENCODERS)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, FRAME_ENCODERS)

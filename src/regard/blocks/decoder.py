@@ -65,11 +65,18 @@ class DecoderBlock(ResidualBlock):
         layer_state: LayerState | None = None,
         cross_positions: PositionInfo | None = None,
     ) -> Tensor:
-        """Apply the block to a whole target."""
+        """Apply the block to a whole target; several targets in a row may share one memory."""
+        targets = x.shape[0] // max(1, memory.shape[0])
+
+        def cross(x: Tensor) -> Tensor:
+            queries = x if targets == 1 else x.unflatten(0, (-1, targets)).flatten(1, 2)
+            out: Tensor = self.cross(queries, memory, memory_mask, cross_positions, _cross_scope(layer_state))
+            return out if targets == 1 else out.unflatten(1, (targets, -1)).flatten(0, 1)
+
         return self.sublayers(
             x,
             lambda x: self.mix(x, mask=mask, positions=positions, layer_state=layer_state),
-            lambda x: self.cross(x, memory, memory_mask, cross_positions, _cross_scope(layer_state)),
+            cross,
             layer_state,
         )
 
@@ -134,14 +141,14 @@ class Decoder(Stack):
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B N C"],
+        memory: Float[Tensor, "G N C"],
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
         pass_state: PassState | None = None,
         query_positions: Float[Tensor, "#B T C"] | None = None,
         memory_positions: Float[Tensor, "#B N C"] | None = None,
     ) -> Float[Tensor, "B T C"]:
-        """Return the vectors of a whole target.
+        """Return the vectors of a whole target. With fewer memories than targets, B / G targets in a row share one.
 
         `query_positions` are added in every layer to the inputs of q and k in self-attention and of q in
         cross-attention, `memory_positions` to the input of k in cross-attention (DETR).

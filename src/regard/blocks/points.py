@@ -3,6 +3,7 @@
     knn                       the k nearest points of every query                                  O(N M)
     farthest_point_sampling   points, each the farthest from those before it                       O(N S)
     interpolate               Σ_j w_j x_j over the 3 nearest points j,  w_j ∝ 1 / (d_j + 1e-8)     O(N M)
+    PointBatchNorm            batch norm of the features of all real points of a batch              O(N C)
 
 Distances are computed from differences, not from products of the coordinates, which cancel far from the origin; queries
 are taken in chunks, so that memory stays linear in the points. Nothing depends on the order of the points, except which
@@ -15,6 +16,7 @@ arXiv:1706.02413
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from regard.attention.gather import gather_tokens
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -88,3 +90,38 @@ def interpolate(
     weights = (1 / (distances + 1e-8)) * exists
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     return (weights[..., None].to(x.dtype) * gather_points(x, index)).sum(2)
+
+
+def mean_of_points(x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B C"]:
+    """Return the mean of the real points' features; zeros where there is none."""
+    real = real_points(x, lengths)[..., None]
+    return (x * real).sum(1) / real.sum(1).clamp(min=1).to(x.dtype)
+
+
+class PointBatchNorm(nn.BatchNorm1d):
+    """Batch norm of features B N C, whose statistics are those of the points that are no padding."""
+
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        if not self.training or x.shape[:2].numel() < 2:  # one point has no variance
+            mean, var = (y[None, None] for y in (self.running_mean, self.running_var))  # type: ignore[index]
+            out: Tensor = (x - mean) * (self.weight * (var + self.eps).rsqrt()) + self.bias
+            return out.to(x.dtype)
+        if real is None:
+            return super().forward(x.flatten(0, 1)).view(x.shape)
+        return torch.zeros_like(x).masked_scatter(real[..., None], super().forward(x[real]).to(x.dtype))
+
+
+class PointLinear(nn.Module):
+    """relu(norm(linear(x))) of the features of every point."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(width, out, bias=False), PointBatchNorm(out)
+
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N _"]:
+        return torch.relu(self.norm(self.linear(x), real))
+
+
+def padding_mask(points: Float[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"] | None:
+    """Return which points are real; None where all are."""
+    return None if lengths is None else real_points(points, lengths)

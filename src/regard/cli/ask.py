@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 
 from regard.cli.options import Device, Json
+from regard.cli.photos import Model
 
 
 def ask(
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="An image file.", show_default=False)],
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question about it.", show_default=False)],
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="A folder or a run of a model of questions about pictures.")
-    ],
+    model: Model = None,
     k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Answers to print.")] = 1,
     see: Annotated[
         Path | None,
@@ -30,23 +29,25 @@ def ask(
     was not taught gets an answer that says so, and stderr says what it was taught.
 
     \b
-      regard train vqa_scenes --out runs/vqa
-      regard ask scene.png "How many red digits?" --model runs/vqa
-      regard ask scene.png "Is the bag left or right of the shoe?" --model runs/vqa --see looked.png
+      regard ask scene.png "How many red digits?"
+      regard ask scene.png "Is the bag left or right of the shoe?" --see looked.png
       regard ask scene.png "What colour is the dress?" --model runs/vqa -k 3 --json
     """
     import json
 
     from regard.cli import print_status
+    from regard.cli.photos import default_photo_model
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.cli.see import check_output_files, draw
     from regard.core.errors import BadInput
     from regard.interpret.figures import make_figure
     from regard.interpret.inspection import inspect
+    from regard.modalities.classes import Classes
     from regard.tasks.image.visual_question_answering import NOT_LEARNED, VisualQuestionAnswerer
 
     if see is not None:
         check_output_files([see])
+    model = default_photo_model("ask", Classes, asks=True) if model is None else model
     found = load_predictor(model)
     if not isinstance(found, VisualQuestionAnswerer):
         raise BadInput(f"{model} is a {type(found).__name__}; regard ask needs a model of questions about pictures.")

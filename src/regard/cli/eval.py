@@ -63,6 +63,15 @@ def evaluate(
     beam_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=256, help="Beams of beam search.", show_default="the recipe's")
     ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0,
+            help="Beam search divides scores by length to this power; more is longer. Choose it on validation.",
+            show_default="the recipe's",
+        ),
+    ] = None,
     attention: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,7 +109,8 @@ def evaluate(
         return FAILED if "refused" in found else 0
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
-    search = {name: value for name, value in (("beam_size", beam_size), ("stride", stride)) if value is not None}
+    given = (("beam_size", beam_size), ("length_penalty", length_penalty), ("stride", stride))
+    search = {name: value for name, value in given if value is not None}
     found = measure(place, split, weights=weights, device=device, data=own, **search)
     metrics = [Metric(**each) for each in found["metrics"]]
     for part, numbers in found["results"].items():

@@ -71,7 +71,7 @@ def default_image_classifier() -> str:
     raise BadInput("no model over images ships with this version: give one with --model, or train one (regard train)")
 
 
-def describe_labels(name: str, classifier: ImageClassifier) -> str:
+def describe_labels(name: str, classifier: Any) -> str:
     """Return the line about the labels of a classifier."""
     labels = classifier.labels
     more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""

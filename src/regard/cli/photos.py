@@ -88,17 +88,20 @@ def load_photo_model(verb: str, kind: type[Output], name: str | None) -> Predict
     return made
 
 
-def default_photo_model(verb: str, kind: type[Output]) -> str:
-    """Return the name of the shipped model from photos to outputs of a kind."""
+def default_photo_model(verb: str, kind: type[Output], asks: bool = False) -> str:
+    """Return the name of the shipped model from photos, with `asks` and a text about each, to outputs of a kind."""
     from regard.api import zoo
     from regard.core.spec import resolve
     from regard.modalities.image import Image
+    from regard.modalities.text import Text
     from regard.tasks import PREDICTORS
+
+    inputs = [Image, Text] if asks else [Image]
 
     for name, folder in zoo().items():
         task = (json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}).get("name")
         if task in PREDICTORS:
             cls: Any = resolve(PREDICTORS, task, "task")
-            if cls.outputs is kind and [*cls.inputs.values()] == [Image]:
+            if cls.outputs is kind and [*cls.inputs.values()] == inputs:
                 return name
     raise BadInput(f"No model for regard {verb} ships with this version; give one with --model, or train one.")

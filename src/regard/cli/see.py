@@ -36,6 +36,7 @@ class View(StrEnum):
     relevance = "relevance"  # of an image: attention x gradient for a label
     pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
     gates = "gates"  # of an image: weights of channels
+    points = "points"  # of a point cloud: the weight that each point gets
 
 
 def see(
@@ -43,7 +44,8 @@ def see(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="A text, an image file or an audio file; for a model with several inputs, one argument for each.",
+            help="A text, or a file with an image, a recording or a point cloud; "
+            "for a model with several inputs, one argument for each.",
         ),
     ],
     to: Annotated[
@@ -80,7 +82,8 @@ def see(
             "layers (all), rollout (all layers as one), path (of an aligner). "
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
             "pooling (of a head that pools by attention), gates (of channels), path (of glimpses). "
-            "Objects in an image: cross (of every object), heads, encoder (from a point), rollout.",
+            "Objects in an image: cross (of every object), heads, encoder (from a point), rollout. "
+            "Point cloud: points (the weight that each gets).",
             show_default="cross, or heads without cross-attention; class for an image",
         ),
     ] = None,
@@ -147,6 +150,7 @@ def see(
       regard see "Mary went to the hallway." "Where is Mary?" --model stories
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
+      regard see cone.ply --output cone.png
       regard see photo.jpg --model runs/birds --view rollout
       regard see street.jpg --model runs/detector --output boxes.png
       regard see "The animal was too tired." photo.jpg --mechanisms --output gallery.html
@@ -254,12 +258,14 @@ def draw_first_line(
 
 def _load(model: str | None, word: str, source: str | None, target: str | None) -> tuple[str, Any]:
     """Return the name and the predictor of a model; without a name, the one for this kind of input."""
-    from regard.cli import images, transcribe
+    from regard.cli import images, point_clouds, transcribe
     from regard.cli.load_translator import load_translator
     from regard.cli.prepare import load_predictor
 
     if model is None and transcribe.is_audio_file(word):
         model = transcribe.DEFAULT
+    elif model is None and point_clouds.are_point_clouds([word]):
+        model = point_clouds.default_classifier()
     elif model is None and images.are_images([word]):
         model = images.default_image_classifier()
     if model is not None and not source and not target:

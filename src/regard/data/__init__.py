@@ -4,6 +4,7 @@ text/        parallel corpora, running text, masked and labelled sentences, ques
 images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes with boxes, masks, class maps or depth
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
+points/      composed shapes and ModelNet10 as point clouds
 episodes/    recorded episodes of a pendulum
 synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying, tapes
 augment/     image augmentations, batched on the device
@@ -51,6 +52,7 @@ DATA: Registry = {
     "camvid": ("regard.data.images.camvid", "CamVid"),
     "bccd": ("regard.data.images.coco", "BCCD"),
     "scenes": ("regard.data.images.composed_scenes", "Scenes"),
+    "scene_captions": ("regard.data.images.scene_captions", "SceneCaptions"),
     "scene_questions": ("regard.data.images.scene_questions", "SceneQuestions"),
     "rendered_depth": ("regard.data.images.rendered_depth", "RenderedDepth"),
     "middlebury": ("regard.data.images.middlebury", "Middlebury"),
@@ -59,6 +61,8 @@ DATA: Registry = {
     "yolo": ("regard.data.images.yolo", "YOLO"),
     "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
+    "shapes": ("regard.data.points.shapes", "Shapes"),
+    "modelnet10": ("regard.data.points.modelnet10", "ModelNet10"),
 }
 
 # Tasks of a mixture: inputs and outputs are both text.

@@ -10,6 +10,7 @@ _MODULES = {
     "ctc_search": ("CTCHypothesis", "ctc_beam_search", "ctc_decode", "ctc_greedy_search"),
     "generation_config": ("GenerationConfig",),
     "incremental_detokenizer": ("IncrementalDetokenizer",),
+    "joint_search": ("CTCPrefixScorer", "JointDecodable"),
     "ngram_lm": ("NGramLM",),
     "online_decoder": ("OnlineDecoder",),
     "sample_search": ("SampleSearch",),

@@ -25,7 +25,7 @@ from regard.core.errors import RegardError
 from regard.core.shapes import Float, Int, Tensor
 from regard.decoding.sample_search import SampleSearch
 from regard.decoding.sampling import NEG_INF, Sampler, fast_topk
-from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop, log_probs
+from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop
 from regard.decoding.search_observer import BeamCandidates
 
 __all__ = ["Hypothesis", "beam_search", "greedy_search", "sample"]
@@ -164,7 +164,7 @@ class _BeamSearch(SearchLoop):
         """Extend every beam by one token, set finished ones aside, keep the best of the rest."""
         group_size = self.beam_size // self.groups
         # B K V, where K is 1 at the first step
-        p = self.apply_prefix(self.restrict(log_probs(self.scores())))
+        p = self.apply_prefix(self.restrict(self.log_probs(self.scores())))
         is_first_step = p.shape[1] == 1 and self.live.shape[1] == 1
         tokens, parents, totals, finished = [], [], [], []
         candidates: list[BeamCandidates] = []

@@ -19,7 +19,7 @@ from regard.core.decodable import Decodable
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.decoding.sampling import Sampler, apply_repetition_penalty, fast_topk, uniform_numbers
-from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop, log_probs
+from regard.decoding.search_loop import Hypothesis, Restrictions, SearchLoop
 from regard.decoding.search_observer import SampledTokens
 
 
@@ -66,7 +66,7 @@ class SampleSearch(SearchLoop):
     def advance(self) -> None:
         """Choose a token for every output."""
         logits = self.scores()
-        p = log_probs(logits)
+        p = self.log_probs(logits)
         if p.shape[1] != self.beam_size:  # the first step: one beam becomes K
             beams = torch.zeros(len(self.done), self.beam_size, dtype=torch.long, device=self.done.device)
             self.state = self.model.select(self.state, None, beams)

@@ -73,6 +73,7 @@ class SearchLoop:
     ) -> None:
         self.restrictions = restrictions
         self.model, self.beam_size, self.eos, self.observer = model, beam_size, model.eos, current_observer()
+        self.is_normalized = bool(getattr(model, "normalized_scores", False))
         batch, device = inputs[0].shape[0], inputs[0].device
         self.limit = torch.as_tensor(max_length, device=device).expand(batch).clone()
         self.last = int(self.limit.max()) if batch else 0
@@ -144,6 +145,10 @@ class SearchLoop:
             # before the softmax, so that the rest shares their probability
             logits = logits.index_fill_(-1, self.banned_tokens, NEG_INF)
         return logits
+
+    def log_probs(self, logits: Float[Tensor, "B k V"]) -> Float[Tensor, "B k V"]:
+        """Return log-probabilities; a model with `normalized_scores` returns them itself."""
+        return logits if self.is_normalized else log_probs(logits)
 
     def apply_prefix(self, logits: Tensor) -> Tensor:
         """Set all logits to -inf but the token that the forced prefix demands at this time."""

@@ -43,7 +43,8 @@ def frames(model: Any) -> TargetInputs:
 def _upsampled_logits(model: Any, x: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Return the logits, repeated for the input frames that each output frame covers."""
     logits = model(x, lengths)[0]
-    return logits.repeat_interleave(model.config.frame_stack * 2**model.config.subsampling_layers, 1)[:, : x.shape[1]]
+    together = getattr(model.config, "frame_stack", 1) * 2**model.config.subsampling_layers
+    return logits.repeat_interleave(together, 1)[:, : x.shape[1]]
 
 
 def frames_and_target(model: Any) -> TargetInputs:

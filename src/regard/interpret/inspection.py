@@ -40,6 +40,7 @@ from regard.core.errors import BadInput, UnknownName, Unsupported, did_you_mean
 from regard.core.spec import Registry, resolve
 from regard.core.trace import Trace
 from regard.modalities.audio import Audio
+from regard.modalities.point_cloud import PointCloud
 from regard.runtime.inference import is_inference_only
 from regard.see.map_views import find_sinks, max_pool_columns, nearest_columns, remove_sinks, to_numpy, to_uint8
 
@@ -47,7 +48,7 @@ View = Literal["raw", "without_sink", "value"]
 VIEWS = ("raw", "without_sink", "value")
 
 # {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
-# {"time": [from, to]} in seconds, or {"none": True}
+# {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, or {"none": True}
 Position = dict[str, Any]
 NO_POSITION: Position = {"none": True}
 
@@ -66,6 +67,7 @@ INSPECTIONS: Registry = {
     "object_detection": ("regard.interpret.inspections.object_detection", "ObjectDetectionInspection"),
     "semantic_segmentation": ("regard.interpret.inspections.dense", "DenseInspection"),
     "depth_estimation": ("regard.interpret.inspections.dense", "DenseInspection"),
+    "captioning": ("regard.interpret.inspections.captioning", "CaptionInspection"),
     "visual_question_answering": (
         "regard.interpret.inspections.visual_question_answering",
         "VisualQuestionInspection",
@@ -81,6 +83,7 @@ INSPECTIONS: Registry = {
 INSPECTIONS_BY_INPUT: Registry = {
     "image": ("regard.interpret.inspections.image", "ImageInspection"),
     "text": ("regard.interpret.inspections.text", "TextInspection"),
+    "points": ("regard.interpret.inspections.point_cloud", "PointCloudInspection"),
     "any": ("regard.interpret.inspections.declared", "DeclaredInspection"),
 }
 
@@ -446,6 +449,8 @@ def _num_bytes(value: Any) -> int:
         return len(value)
     if isinstance(value, Audio):
         return value.samples.nbytes
+    if isinstance(value, PointCloud):
+        return value.points.nbytes
     return value.width * value.height * len(value.getbands()) if hasattr(value, "getbands") else 0
 
 

@@ -1,6 +1,6 @@
 """What people hand to a model and get back: typed inputs and outputs, one file each.
 
-    inputs     Text  Image  Audio  Number
+    inputs     Text  Image  Audio  PointCloud  Number
     outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
                Strokes  Transcript  Episode  GeneratedImage
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regard.modalities.masks import Masks
     from regard.modalities.neighbors import Neighbors
     from regard.modalities.number import Number
+    from regard.modalities.point_cloud import PointCloud, PointPreprocess
     from regard.modalities.span import Span
     from regard.modalities.strokes import Strokes
     from regard.modalities.text import Text
@@ -53,6 +54,8 @@ __all__ = [
     "Neighbors",
     "Number",
     "Output",
+    "PointCloud",
+    "PointPreprocess",
     "Preprocess",
     "Span",
     "Strokes",
@@ -68,6 +71,7 @@ _MODULES = {
     "audio": ("Audio", "AudioPreprocess"),
     "boxes": ("Box", "Boxes"),
     "image": ("Image", "Preprocess"),
+    "point_cloud": ("PointCloud", "PointPreprocess"),
     "transcript": ("TimedWord", "Transcript"),
     "classes": ("Classes",),
     "depth": ("Depth",),

@@ -22,6 +22,7 @@ class Limits:
     characters: int = 1_000_000
     pixels: int = 2**28
     seconds: float | None = None  # None: of any length
+    points: int = 2**22  # of a point cloud
 
 
 NO_LIMITS = Limits()
@@ -39,8 +40,8 @@ class Source(NamedTuple):
 class Input:
     """A type that a predictor takes. The methods are class methods: the value itself is what `read` returns."""
 
-    kind: ClassVar[str]  # the usual field name, and the explorer's stage: "text", "image", "audio"
-    units: ClassVar[str]  # what places in it are counted in: "characters", "pixels", "seconds"
+    kind: ClassVar[str]  # the usual field name, and the explorer's stage: "text", "image", "audio", "points"
+    units: ClassVar[str]  # what places in it are counted in: "characters", "pixels", "seconds", "points"
     media_types: ClassVar[tuple[str, ...]] = ()  # accepted as an upload; empty: JSON only
 
     @classmethod

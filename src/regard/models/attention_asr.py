@@ -36,11 +36,11 @@ class Config:
     subsampling_layers: int = field(2, low=0, high=6)  # strided convolutions, each halves the frames
     conv_width: int = 256  # channels of the convolutions
     width: int = 128  # of the embeddings
-    hidden: int = 256  # units of a recurrent layer, in the encoder for each direction
+    hidden: int = 256  # units of a recurrent layer, in the encoder for each direction; width of a Conformer
     layers: int = 3  # of the encoder
     decoder_layers: int = 1
     align_width: int | None = None  # hidden units of the aligner's score; None: `hidden`
-    encoder: Any = "lstm"  # a spec: lstm, gru, rnn
+    encoder: Any = "lstm"  # a spec of blocks.FRAME_ENCODERS: lstm, gru, rnn, conformer(heads=4), ...
     cell: str = "gru"  # of the decoder
     aligner: Any = "location(filters=10, radius=15)"  # the paper: radius 100, before subsampling
     dropout: float = field(0.2, low=0, below=1)

@@ -55,6 +55,7 @@ class Config:
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned"
     head: str | None = "pretraining"  # a spec of HEADS; None: the hidden states
+    initializer_range: float = field(0.02, above=0)  # standard deviation of the weights at the start
 
 
 # Published models, vocabulary 30,522; minilm is the body of sentence-transformers' all-MiniLM-L6-v2.
@@ -162,10 +163,10 @@ class BERT(ModelContract):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Initialise the weights as in the paper: normal with std 0.02, biases 0."""
+        """Initialise the weights: normal, with std 0.02 in the paper, biases 0."""
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                module.weight.normal_(std=0.02)
+                module.weight.normal_(std=self.config.initializer_range)
                 if getattr(module, "bias", None) is not None:
                     module.bias.zero_()  # type: ignore[operator]
         if hasattr(self.head, "words"):

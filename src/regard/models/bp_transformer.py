@@ -149,11 +149,13 @@ class PartitionTree:
 
     def starts(self) -> Int[Tensor, " L"]:
         """Return the number of the first node of each level."""
-        return torch.tensor([0, *self.counts[:-1]], device=self.edges.device).cumsum(0)
+        spans = self.spans()
+        counts = (self.n + spans - 1) // spans
+        return counts.cumsum(0) - counts
 
     def spans(self) -> Int[Tensor, " L"]:
         """Return the number of tokens of a node of each level."""
-        return torch.tensor([1 << level for level in range(len(self.counts))], device=self.edges.device)
+        return 1 << torch.arange(len(self.counts), device=self.edges.device)
 
     def mask(self, lengths: Int[Tensor, " B"], edge_levels: int) -> Neighbours:
         """Return who sees whom in texts of these lengths: tokens their lists, spans their tokens."""

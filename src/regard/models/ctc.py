@@ -1,8 +1,8 @@
-"""CTC: a recurrent network labels every frame, and the labels are collapsed to a transcript.
+"""CTC: a network, recurrent as a rule, labels every frame, and the labels are collapsed to a transcript.
 
     tokens      log-mel frames, subsampled by strided convolutions by 2, 4 or 8, or `frame_stack` of them stacked
     positions   none: recurrence reads in order, in both directions
-    layers      L bidirectional LSTMs
+    layers      L bidirectional LSTMs, or another part of blocks.FRAME_ENCODERS
     head        linear over V labels and, last, one blank, at every frame
 
     frames       - seven seven - - two - two two -    one label a frame; "-" is the blank, id V
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.blocks import RNN_ENCODERS
+from regard.blocks import FRAME_ENCODERS
 from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import build_part
@@ -43,9 +43,9 @@ class Config:
     frame_stack: int = 1  # so many frames are concatenated and projected, before the convolutions
     subsampling_layers: int = field(2, low=0, high=6)  # strided convolutions, each halves the frames
     width: int = 256  # channels of the convolutions
-    hidden: int = 320  # units of a recurrent layer, in each direction
+    hidden: int = 320  # units of a recurrent layer, in each direction; width of a Conformer
     layers: int = 4
-    encoder: Any = "lstm"  # a spec: lstm, gru, rnn
+    encoder: Any = "lstm"  # a spec of blocks.FRAME_ENCODERS: lstm, gru, rnn, conformer(heads=4), ...
     dropout: float = field(0.2, low=0, below=1)  # of the inputs of recurrent layers and head
 
 
@@ -93,7 +93,7 @@ class CTC(ModelContract):
 
 
 class AcousticEncoder(nn.Module):
-    """Strided convolutions over frames, then recurrent layers.
+    """Strided convolutions over frames, then recurrent layers (or another of blocks.FRAME_ENCODERS).
 
     Stacking, without convolutions and with a one-directional encoder, is causal.
     """
@@ -118,7 +118,7 @@ class AcousticEncoder(nn.Module):
         )
         self.drop = nn.Dropout(dropout)
         self.rnn = build_part(
-            RNN_ENCODERS, rnn, "encoder", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
+            FRAME_ENCODERS, rnn, "encoder", width=sizes[-1], hidden=hidden, layers=layers, dropout=dropout
         )
         self.width: int = self.rnn.width  # of the output
 

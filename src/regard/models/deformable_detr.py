@@ -1,6 +1,6 @@
 """Deformable DETR: queries look at a few points of a pyramid, around anchors that every decoder layer refines.
 
-    tokens      the last grids of a ResNet, of several strides, and further ones by strided convolutions
+    tokens      the last grids of a ResNet or EfficientNet, and further ones by strided convolutions
     positions   sines of rows and columns, plus a learned vector of the level, added to the inputs of attention
     attention   deformable: each cell, and each object query, at a few points of each level; softmax between the queries
     head        per decoder layer: a linear map to the classes and "no object" (last), an MLP to a step of the anchor
@@ -11,6 +11,7 @@ box refinement"). Such queries need a tenth of DETR's epochs. Images, sizes and 
 
 With `anchor_boxes` (DAB-DETR) a query begins with a box of its own, and its position is made of its box again in every
 layer. Noised objects then are queries like the others (`denoising`: DN-DETR), and groups of queries work as in `detr`.
+With `masks` the panoptic head of `detr` reads the last queries and the encoder's cells of the backbone's last grid.
 
 What differs from the authors' code: classes are a softmax with "no object" as in DETR, where they have a sigmoid for
 each class and the focal loss; so losses and tasks of DETR work here. All else is equal to transformers'
@@ -29,7 +30,7 @@ import torch
 from torch import nn
 
 from regard.attention.deformable import DeformableAttention
-from regard.attention.mask import DenseMask
+from regard.attention.mask import DenseMask, KeyMask
 from regard.attention.mixers import build_mixer
 from regard.blocks.feedforward import ReluFeedForward
 from regard.blocks.residual import ResidualBlock
@@ -43,17 +44,19 @@ from regard.models.contract import ModelContract
 from regard.models.detr import (
     MLP,
     AnchorPositions,
+    Backbone,
     DenoisingQueries,
     DETROutput,
+    PanopticHead,
     backbone,
     build_backbone,
     grid_sizes,
     group_mask,
     pair_tensor,
     real_cells,
+    stage_channels,
     stage_strides,
 )
-from regard.models.resnet import Config as ResNetConfig
 from regard.positions.added.grid_sinusoidal import SinusoidalGridPositions
 
 _R50 = backbone("50")
@@ -65,7 +68,7 @@ class Config:
 
     num_classes: int = 91  # without "no object"
     num_queries: int = 300
-    backbone: ResNetConfig = _R50
+    backbone: Backbone = _R50  # a ResNet, or an EfficientNet-Lite, with frozen_stages=0
     frozen_stages: int = field(1, low=0)  # stages of the backbone that are not trained, with its stem; 0: all are
     backbone_levels: int = 3  # grids of the backbone in the pyramid, from the last stage on
     pyramid_levels: int = 4  # of the pyramid; those beyond the backbone's are made by strided convolutions
@@ -79,6 +82,11 @@ class Config:
     anchor_boxes: bool = False  # queries begin with boxes, of which their positions are made in every layer
     query_groups: int = 1  # groups of queries in training, each matched on its own; one of them is used afterwards
     denoising: bool = False  # can take noised objects as further queries in training; needs anchor_boxes
+    masks: bool = False  # with DETR's panoptic head, on the backbone's last grid; needs a backbone of 4 stages
+
+    def quick(self) -> Config:
+        """Return the settings of a quick run: the groups of norms in the panoptic head need 8 heads."""
+        return replace(self, heads=8) if self.masks else self
 
 
 _SMALL: dict[str, Any] = {"frozen_stages": 0, "num_queries": 25, "dropout": 0.0, "width": 128, "ffn": 512}
@@ -133,6 +141,9 @@ class DeformableDETR(ModelContract):
             nn.Linear(config.width, config.num_classes + 1) for _ in range(config.decoder_layers)
         )
         self.box_heads = nn.ModuleList(MLP(config.width, config.width, 4, 3) for _ in range(config.decoder_layers))
+        self.mask_head = None
+        if config.masks:
+            self.mask_head = PanopticHead(config.width, config.heads, stage_channels(config.backbone)[-2::-1])
         self.reset()
 
     def forward(
@@ -147,7 +158,8 @@ class DeformableDETR(ModelContract):
         In training the queries are those of all groups, then those of `denoising`.
         """
         pass_state = PassState() if pass_state is None else pass_state
-        pyramid = self.pyramid(images, sizes)
+        grids = self.stem.backbone.features(images)
+        pyramid = self.pyramid(images, sizes, grids)
         memory = pyramid.tokens
         for block in self.encoder:
             memory = block(memory, pyramid)
@@ -161,7 +173,23 @@ class DeformableDETR(ModelContract):
             boxes.append(torch.cat([step[..., : anchors.shape[-1]] + start, rest], -1).sigmoid())
             logits.append(self.class_heads[depth](x))
             anchors = boxes[-1].detach()
-        return DETROutput(torch.stack(logits), torch.stack(boxes), None)
+        masks = None
+        if self.mask_head is not None:
+            masks = self.masks(x[:, : self.config.num_queries], memory, pyramid, grids)
+        return DETROutput(torch.stack(logits), torch.stack(boxes), masks)
+
+    def masks(
+        self, queries: Float[Tensor, "B Q C"], memory: Float[Tensor, "B M C"], pyramid: Pyramid, grids: list[Tensor]
+    ) -> Float[Tensor, "B Q Y X"]:
+        """Return the logits of the masks of queries: of the first group only, in training too."""
+        assert self.mask_head is not None
+        sizes = [rows * columns for rows, columns in pyramid.shapes]
+        level = self.stem.taken - 1  # the backbone's last grid
+        features = memory.split(sizes, 1)[level]
+        real = None if pyramid.real is None else KeyMask(pyramid.real.split(sizes, 1)[level])
+        as_grid = features.mT.unflatten(2, pyramid.shapes[level])
+        found: Tensor = self.mask_head(queries, features, real, as_grid, grids[-2::-1])
+        return found
 
     def object_queries(
         self, batch: int, denoising: DenoisingQueries | None
@@ -182,9 +210,11 @@ class DeformableDETR(ModelContract):
         contents = torch.cat([queries, self.denoising(denoising.classes)], 1)
         return contents, contents, torch.cat([anchors, denoising.boxes.to(anchors)], 1), mask
 
-    def pyramid(self, images: Float[Tensor, "B C Y X"], sizes: Int[Tensor, "B 2"] | None) -> Pyramid:
-        """Return the tokens of all levels, and where they are."""
-        grids = self.stem(images)
+    def pyramid(
+        self, images: Float[Tensor, "B C Y X"], sizes: Int[Tensor, "B 2"] | None, grids: list[Tensor] | None = None
+    ) -> Pyramid:
+        """Return the tokens of all levels, and where they are; `grids` are the backbone's, if known."""
+        grids = self.stem(images) if grids is None else self.stem.levels(grids)
         shapes = [(grid.shape[2], grid.shape[3]) for grid in grids]
         real = [grid_sizes(images, sizes, shape) for shape in shapes]
         places = [self.positions(part, shape, images.dtype) for part, shape in zip(real, shapes, strict=True)]
@@ -254,14 +284,14 @@ class PyramidStem(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        most = min(len(config.backbone.layers), config.pyramid_levels)
+        most = min(len(stage_strides(config.backbone)), config.pyramid_levels)
         if config.backbone_levels > most:
             raise BadInput(f"backbone_levels must be at most {most}, got {config.backbone_levels}")
         if config.width % 32:
             raise BadInput(f"width must be a multiple of 32, the groups of norms in the pyramid, got {config.width}")
         self.taken = config.backbone_levels
         self.backbone = build_backbone(config.backbone, config.frozen_stages)
-        channels = [self.backbone.width // 2**n for n in reversed(range(config.backbone_levels))]
+        channels = stage_channels(config.backbone)[-config.backbone_levels :]
         self.project = nn.ModuleList(_project(c, config.width, 1) for c in channels)
         self.strides = stage_strides(config.backbone)[-self.taken :]  # of the levels
         self.strides += [2**n * self.strides[-1] for n in range(1, config.pyramid_levels - self.taken + 1)]
@@ -269,7 +299,11 @@ class PyramidStem(nn.Module):
         self.project.extend(_project(c, config.width, 3) for c in extra)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
-        grids = self.backbone.features(images)[-self.taken :]
+        return self.levels(self.backbone.features(images))
+
+    def levels(self, grids: list[Tensor]) -> list[Tensor]:
+        """Return the levels of the pyramid from the grids of the backbone."""
+        grids = grids[-self.taken :]
         last, found = grids[-1], [project(grid) for project, grid in zip(self.project, grids, strict=False)]
         for project in self.project[self.taken :]:
             last = project(last)

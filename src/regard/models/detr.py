@@ -41,6 +41,7 @@ from regard.attention.observed_weights import ObservedWeights
 from regard.blocks import FEEDFORWARDS
 from regard.blocks.decoder import Decoder, DecoderBlock
 from regard.blocks.encoder import Encoder, EncoderBlock
+from regard.blocks.resnet_blocks import BLOCKS
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.layer_state import PassState, branch
@@ -49,6 +50,8 @@ from regard.core.spec import build_part, layer_spec
 from regard.core.trace import Slots
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
+from regard.models.efficientnet_lite import Config as EfficientNetConfig
+from regard.models.efficientnet_lite import EfficientNetLite, grid_strides, grid_widths, headless
 from regard.models.resnet import SIZES as RESNETS
 from regard.models.resnet import Config as ResNetConfig
 from regard.models.resnet import ResNet
@@ -63,6 +66,7 @@ def backbone(size: str, **settings: Any) -> ResNetConfig:
 
 
 _R50 = backbone("50")
+Backbone = ResNetConfig | EfficientNetConfig
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Config:
 
     num_classes: int = 91  # without "no object"
     num_queries: int = 100  # the most objects that are found in an image
-    backbone: ResNetConfig = _R50
+    backbone: Backbone = _R50  # a ResNet, or an EfficientNet-Lite, with frozen_stages=0
     frozen_stages: int = field(1, low=0)  # stages of the backbone that are not trained, with its stem; 0: all are
     width: int = 256
     heads: int = 8
@@ -175,7 +179,8 @@ class DETR(ModelContract):
         )
         masks = None
         if self.mask_head is not None:
-            masks = self.mask_head(queries[-1], memory, mask, features, grids[-2::-1])
+            own = queries[-1][:, : self.config.num_queries]  # in training of the first group only
+            masks = self.mask_head(own, memory, mask, features, grids[-2::-1])
         return DETROutput(self.class_head(queries), self.box_head(queries).sigmoid(), masks)
 
     def object_queries(
@@ -252,17 +257,17 @@ class AnchorPositions(nn.Module):
 
 
 class BackboneStem(nn.Module):
-    """Images to the grids of a ResNet and, from the last, tokens: returns all grids, then the tokens B C y x."""
+    """Images to the grids of a backbone and, from the last, tokens: returns all grids, then the tokens B C y x."""
 
     exact_geometry = False  # the receptive field of a token is larger than its cell
 
-    def __init__(self, config: ResNetConfig, width: int, frozen_stages: int) -> None:
+    def __init__(self, config: Backbone, width: int, frozen_stages: int) -> None:
         super().__init__()
         self.backbone = build_backbone(config, frozen_stages)
         self.stride = stage_strides(config)[-1]
         self.strides = [self.stride]
-        self.channels = [self.backbone.width // 2**n for n in reversed(range(len(config.layers)))]
-        self.project = nn.Conv2d(self.backbone.width, width, 1)
+        self.channels = stage_channels(config)
+        self.project = nn.Conv2d(self.channels[-1], width, 1)
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         grids = self.backbone.features(images)
@@ -348,14 +353,30 @@ class PanopticHead(nn.Module):
         return (own + shared).flatten(0, 1)
 
 
-def stage_strides(config: ResNetConfig) -> list[int]:
-    """Return the pixels per cell of the grids of a ResNet."""
+def stage_strides(config: Backbone) -> list[int]:
+    """Return the pixels per cell of the grids of a backbone."""
+    if isinstance(config, EfficientNetConfig):
+        return grid_strides(config)
     stages, first = len(config.layers), 4 if config.stem == "large" else 1
     return [first * 2 ** min(n, stages - 1 - config.dilated) for n in range(stages)]
 
 
-def build_backbone(config: ResNetConfig, frozen_stages: int) -> ResNet:
-    """Return a ResNet without a classifier, of which the stem and the first stages, if any, are not trained."""
+def stage_channels(config: Backbone) -> list[int]:
+    """Return the channels of the grids of a backbone."""
+    if isinstance(config, EfficientNetConfig):
+        return grid_widths(config)
+    last = config.width * 2 ** (len(config.layers) - 1) * BLOCKS[config.block].expansion
+    return [last // 2**n for n in reversed(range(len(config.layers)))]
+
+
+def build_backbone(config: Backbone, frozen_stages: int) -> ResNet | EfficientNetLite:
+    """Return a network without a classifier, of which the stem and the first stages, if any, are not trained."""
+    if isinstance(config, EfficientNetConfig):
+        if frozen_stages:
+            raise BadInput(
+                f"the stages of an EfficientNet cannot be frozen: frozen_stages must be 0, got {frozen_stages}"
+            )
+        return headless(config)
     if config.num_classes:
         raise BadInput(f"a backbone has no classifier: backbone.num_classes must be 0, got {config.num_classes}")
     if frozen_stages > len(config.layers):

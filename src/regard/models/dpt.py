@@ -1,6 +1,6 @@
 """DPT: a dense prediction Transformer; tokens of four depths become maps of four scales, fused from coarse to fine.
 
-    tokens      patches of 16 x 16 pixels with a class token, as in ViT; hybrid: cells of a ResNet (blocks.hybrid)
+    tokens      patches of 16 x 16 pixels with a class token, as in ViT; hybrid: cells of a ResNet or EfficientNet
     positions   a learned grid, added; interpolated bilinearly for images of another size
     attention   softmax, every patch sees every patch at every depth: the receptive field is global from the start
     reassemble  tokens (+ the class token, projected in) -> 1 x 1 convolution -> resized to strides 4, 8, 16, 32
@@ -8,7 +8,7 @@
     head        depth: three convolutions to one inverse depth, not negative; segmentation: K logits
 
 ``num_outputs=1`` is inverse depth (up to a scale and a shift, losses.scale_shift_invariant), more are classes. In the
-hybrid the two finest maps are the first two stages of the ResNet. Images of any size work: they are padded to whole
+hybrid the two finest maps are the first two stages of that network. Images of any size work: they are padded to whole
 patches, and a map that is not twice the coarser one is resized to it, as in transformers.
 
 Ranftl, Bochkovskiy, Koltun: Vision Transformers for Dense Prediction. ICCV 2021. arXiv:2103.13413
@@ -30,6 +30,8 @@ from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.models import vit
 from regard.models.contract import DenseModel
+from regard.models.efficientnet_lite import Config as EfficientNetConfig
+from regard.models.efficientnet_lite import EfficientNetStem
 from regard.tokens.patches import check_images, pad_to_stride
 
 FACTORS = (4.0, 2.0, 1.0, 0.5)  # from the grid of tokens to the four scales
@@ -59,6 +61,7 @@ class Config:
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned(interpolation='bilinear', antialias=False)"  # a spec of GRID_POSITIONS
     stem: Any = "patches"  # or "hybrid(layers=(3, 4, 9))", a ResNet, with patch_size=1
+    backbone: EfficientNetConfig | None = None  # instead of a stem: two maps and tokens of stride 16 from its grids
     eps: float = field(1e-6, above=0)
 
     def quick(self) -> Config:
@@ -103,11 +106,11 @@ class DPT(DenseModel):
         super().__init__()
         validate(config)
         self.config = config
-        self.backbone = vit.ViT(_backbone_config(config))
+        self.backbone = vit.ViT(replace(_backbone_config(config), stem=_stem(config)))
         assert self.backbone.encoder.norm is not None
         self.backbone.encoder.norm.requires_grad_(False)  # no map reads it; a pretrained ViT has it
         stem, widths = self.backbone.stem, config.reassemble_widths
-        self.stem_maps = 2 if isinstance(stem, HybridStem) else 0
+        self.stem_maps = 2 if isinstance(stem, (HybridStem, EfficientNetStem)) else 0
         _check_maps(config, stem)
         self.reassemble = nn.ModuleList(
             Reassemble(config, width, factor)
@@ -135,13 +138,13 @@ class DPT(DenseModel):
         check_images(images, self.config.channels)
         images = pad_to_stride(images, self.backbone.stem.stride)
         stem: Any = self.backbone.stem
-        stages = stem.stage_maps(images) if self.stem_maps else []
+        stages = stem.stage_maps(images) if self.stem_maps else []  # the two finest maps are before the last
         patches = stem.tokens(stages[-1]) if self.stem_maps else stem(images)
         sequence = self.backbone.sequence(patches)
         found = self.backbone.encoder.intermediate_layers(sequence, self.config.out_layers, None, pass_state)
         grid = (patches.shape[1], patches.shape[2])
         tokens = [part(x, grid) for part, x in zip(self.reassemble, found, strict=True)]
-        return [*stages[1 : 1 + self.stem_maps], *tokens]
+        return [*stages[-1 - self.stem_maps : -1], *tokens] if self.stem_maps else tokens
 
     def _make_head(self) -> nn.Module:
         return DepthHead(self.config) if self.config.num_outputs == 1 else SegmentationHead(self.config)
@@ -243,8 +246,8 @@ def _backbone_config(config: Config) -> vit.Config:
 
 def _check_maps(config: Config, stem: nn.Module) -> None:
     """Raise an error unless stem and blocks give four maps of the given widths."""
-    hybrid, layers = isinstance(stem, HybridStem), config.out_layers
-    needed = 2 if hybrid else 4
+    layers = config.out_layers
+    needed = 2 if isinstance(stem, (HybridStem, EfficientNetStem)) else 4
     if len(layers) != needed or list(layers) != sorted(set(layers)) or layers[-1] > config.layers:
         raise RegardError(
             f"out_layers={layers} must be {needed} growing numbers of blocks, at most layers={config.layers}"
@@ -256,6 +259,18 @@ def _check_maps(config: Config, stem: nn.Module) -> None:
                 f"a hybrid stem needs three stages, and reassemble_widths that begin with the widths of the first two; "
                 f"got stages of {widths} and {config.reassemble_widths}"
             )
+
+    if isinstance(stem, EfficientNetStem) and stem.skip_widths != list(config.reassemble_widths[:2]):
+        raise RegardError(
+            f"reassemble_widths must begin with the widths of the backbone's first two grids, {stem.skip_widths}; got "
+            f"{config.reassemble_widths}"
+        )
+
+
+def _stem(config: Config) -> Any:
+    if config.backbone is None:
+        return config.stem
+    return EfficientNetStem(config.backbone, config.width, level=2)
 
 
 def _stage_width(stage: Any) -> int:

@@ -141,32 +141,47 @@ class DRAW(ModelContract):
         """Return the canvas after every step, as logits; `noise` is z ~ N(0, 1)."""
         return torch.stack([step.canvas for step in self.unroll(noise)], 1)
 
-    @disable_compile  # a loop of T steps
+    @disable_compile(recursive=False)  # the loop stays in Python; its step is compiled once
     def unroll(self, noise: Float[Tensor, "B T Z"], images: Float[Tensor, "B C Y X"] | None = None) -> list[Step]:
         """Return all steps of drawing these images, or of generating some from the noise alone."""
         self._check(noise, images)
-        batch, steps, read, kl = noise.shape[0], list[Step](), None, None
+        batch, steps = noise.shape[0], list[Step]()
         with torch.autocast(noise.device.type, enabled=False):
             noise, images = noise.to(self.canvas), None if images is None else images.to(self.canvas)
-            encoder: tuple[Tensor, ...] = tuple(self.encoder_start.expand(-1, batch, -1))
-            decoder: tuple[Tensor, ...] = tuple(self.decoder_start.expand(-1, batch, -1))
-            canvas = self.canvas.expand(batch, -1, -1, -1)
+            # copies, since the step is compiled for the strides of what it gets
+            encoder: tuple[Tensor, ...] = tuple(one.repeat(batch, 1) for one in self.encoder_start)
+            decoder: tuple[Tensor, ...] = tuple(one.repeat(batch, 1) for one in self.decoder_start)
+            canvas = self.canvas.repeat(batch, 1, 1, 1)
             is_whole = images is not None and self.encoder.input_gates is not None
             known = self.encoder.input_gates(images.flatten(1)) if is_whole else None  # type: ignore[misc, union-attr]
             for z in noise.unbind(1):
-                if images is not None:
-                    seen, read = self.read(decoder[0], images, images - canvas.sigmoid())
-                    encoder = self.encoder(known, torch.cat([seen, decoder[0]], 1), encoder)
-                    mean, log_sigma = self.posterior(encoder[0]).chunk(2, 1)
-                    sigma = log_sigma.exp()
-                    z, kl = mean + sigma * z, (0.5 * (mean**2 + sigma**2 - 1) - log_sigma).sum(1)
-                decoder = self.decoder(None, z, decoder)
-                added, write = self.write(decoder[0])
-                canvas = canvas + added
-                steps.append(Step(canvas, kl, read, write))
+                step, encoder, decoder = self._step(z, images, known, canvas, encoder, decoder)
+                canvas = step.canvas
+                steps.append(step)
         self.read.observe([step.read for step in steps])
         self.write.observe([step.write for step in steps])
         return steps
+
+    def _step(
+        self,
+        z: Float[Tensor, "B Z"],
+        images: Float[Tensor, "B C Y X"] | None,
+        known: Float[Tensor, "B G"] | None,
+        canvas: Float[Tensor, "B C Y X"],
+        encoder: tuple[Tensor, ...],
+        decoder: tuple[Tensor, ...],
+    ) -> tuple[Step, tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Return what a step leaves, and the next states of encoder and decoder; z is ε where there are images."""
+        read, kl = None, None
+        if images is not None:
+            seen, read = self.read(decoder[0], images, images - canvas.sigmoid())
+            encoder = self.encoder(known, torch.cat([seen, decoder[0]], 1), encoder)
+            mean, log_sigma = self.posterior(encoder[0]).chunk(2, 1)
+            sigma = log_sigma.exp()
+            z, kl = mean + sigma * z, (0.5 * (mean**2 + sigma**2 - 1) - log_sigma).sum(1)
+        decoder = self.decoder(None, z, decoder)
+        added, write = self.write(decoder[0])
+        return Step(canvas + added, kl, read, write), encoder, decoder
 
     def _check(self, noise: Tensor, images: Tensor | None) -> None:
         c = self.config
@@ -195,7 +210,7 @@ class Filterbank(nn.Module):
         found = found.to(torch.promote_types(found.dtype, torch.float32))  # pixels are counted in more than 8 bits
         raw, logs = found.split([2, 3], 1)
         log_variance, log_stride, log_gamma = logs.clamp(-LOG_LIMIT, LOG_LIMIT).split(1, 1)
-        center = (raw.new_tensor(self.grid) + 1) / 2 * (raw + 1)
+        center = torch.stack([(n + 1) / 2 * (at + 1) for n, at in zip(self.grid, raw.unbind(1), strict=True)], 1)
         stride = (max(self.grid) - 1) / (self.size - 1) * log_stride.exp()
         offsets = torch.arange(1, self.size + 1, device=h.device) - self.size / 2 - 0.5
         centers = center[..., None] + offsets * stride[..., None]  # B 2 N
@@ -261,7 +276,9 @@ class GaussianWriter(nn.Module):
 
 
 def observe_windows(observed: ObservedWeights, windows: list[Window | None]) -> None:
-    """Hand the filters of all steps to `watch`; a step that read nothing has none."""
+    """Hand the filters of all steps to `watch`; a step that read nothing has none. Nothing is computed unwatched."""
+    if not observed._forward_hooks:
+        return
     with torch.no_grad():
         filters = [torch.cat([window.rows, window.columns], -1) for window in windows if window is not None]
         if filters:

@@ -9,6 +9,8 @@ A block widens by 1 x 1, convolves each channel by itself, narrows by 1 x 1, and
 
     x + N C₁ relu6(N D relu6(N C₁ x))        D: depthwise, 3 x 3 or 5 x 5
 
+`EfficientNetStem` makes it the first part of a dense Transformer: grids of a network trained on ImageNet as tokens.
+
 The five sizes multiply the widths and repeats of one table; stem, last layer, and the repeats of the first and last
 stage stay. Padding is "same", with the odd zero below and at the right.
 
@@ -18,7 +20,7 @@ Liu: Higher accuracy on vision models with EfficientNet-Lite. TensorFlow blog, 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Literal
 
@@ -30,9 +32,10 @@ from regard.blocks.hybrid import pad_same
 from regard.blocks.residual import DropPath, drop_path_rates
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
+from regard.core.trace import Slots
 from regard.core.validation import validate
 from regard.models.contract import ImageModel
-from regard.tokens.patches import check_images
+from regard.tokens.patches import check_images, pixel_slots
 
 # Repeats, kernel, stride, expansion and width of each stage: table 1 of the paper.
 STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
@@ -128,6 +131,63 @@ class EfficientNetLite(ImageModel):
         if self.head is not None:
             nn.init.trunc_normal_(self.head.weight, std=0.02)
             nn.init.zeros_(self.head.bias)
+
+
+class EfficientNetStem(nn.Module):
+    """Images to tokens B Y X C: the coarse grids of an EfficientNet-Lite, each through a linear map, as one sum.
+
+    The sum has the grid of `level`: 0 for the finest of `features` (stride 4), 1 for the next. Coarser grids are
+    resized to it bilinearly; finer ones are not in the sum, `stage_maps` returns them too.
+    """
+
+    exact_geometry = False  # the receptive field of a token is larger than its cell
+
+    def __init__(self, config: Config, width: int, level: int) -> None:
+        super().__init__()
+        self.backbone, widths, self.level = headless(config), grid_widths(config), level
+        self.skip_widths = widths[:level]
+        self.stride = (grid_strides(config)[level],) * 2
+        self.project = nn.ModuleList(nn.Conv2d(wide, width, 1) for wide in widths[level:])
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B y x D"]:
+        return self.tokens(self.stage_maps(images)[-1])
+
+    def stage_maps(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Return the grids finer than the tokens, finest first, and the sum, B D y x."""
+        grids = self.backbone.features(images)
+        total, *coarser = (part(x) for part, x in zip(self.project, grids[self.level :], strict=True))
+        for x in coarser:
+            total = total + F.interpolate(x, total.shape[2:], mode="bilinear", align_corners=False)
+        return [*grids[: self.level], total]
+
+    def tokens(self, stage_map: Float[Tensor, "B D y x"]) -> Float[Tensor, "B y x D"]:
+        """Return the sum as tokens."""
+        return stage_map.movedim(1, -1)
+
+    def slots(self, images: Float[Tensor, "B C Y X"]) -> Slots:
+        """Return the pixels of each token's cell; its receptive field is larger."""
+        return pixel_slots(images, self.stride)
+
+
+def headless(config: Config) -> EfficientNetLite:
+    """Return the network without a classifier, for its `features`; the last convolution, which they leave out, stays
+    as it is."""
+    model = EfficientNetLite(replace(config, num_classes=0))
+    for part in (model.conv, model.norm):
+        part.requires_grad_(False)
+    return model
+
+
+def grid_widths(config: Config) -> list[int]:
+    """Return the channels of the four maps of `features`."""
+    widths = [_round_width(wide * config.width_factor) for *_, wide in STAGES]
+    ends = [n - 1 for n, (_, _, stride, *_) in enumerate(STAGES) if stride > 1]
+    return [widths[n] for n in (*ends[1:], len(STAGES) - 1)]
+
+
+def grid_strides(config: Config) -> list[int]:
+    """Return the pixels per cell of the four maps of `features`."""
+    return [config.stem_stride * 2**n for n in range(1, 5)]
 
 
 class InvertedBottleneck(nn.Module):

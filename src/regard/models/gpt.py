@@ -58,6 +58,7 @@ class Config:
     positions: str = "learned"
     tied: bool = True
     eos: int = field(0, low=0)  # the token that ends a text
+    initializer_range: float = field(0.02, above=0)  # standard deviation of the weights at the start
 
 
 # Table 2 of the paper; char and tiny are nanoGPT's for the characters of Shakespeare, on a GPU and on a CPU.
@@ -148,10 +149,11 @@ class GPT(AutoregressiveModel, ModelContract):
     @torch.no_grad()
     def reset(self) -> None:
         """Initialise the weights as GPT-2; residual projections are scaled by 1/√(2 layers)."""
+        std = self.config.initializer_range
         for name, module in self.named_modules():
             if isinstance(module, (nn.Linear, nn.Embedding, GroupedLinear)):
                 adds = name.endswith(("join.out", "feed.down"))
-                module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
+                module.weight.normal_(std=std / (2 * self.config.layers) ** 0.5 if adds else std)
                 if getattr(module, "bias", None) is not None:
                     module.bias.zero_()  # type: ignore[operator, union-attr]
         if self.config.tied:

@@ -203,7 +203,8 @@ def _open_forget_gate(bias: Tensor) -> None:
 
 def shift_right(points: Float[Tensor, "B T 3"]) -> Float[Tensor, "B T 3"]:
     """Return the inputs of a model that predicts these points: a zero point first."""
-    first = points.new_tensor([0.0, 0.0, 1.0]).expand(points.shape[0], 1, 3)
+    first = torch.zeros_like(points[:, :1])
+    first[..., 2] = 1
     return torch.cat([first, points[:, :-1]], 1)
 
 

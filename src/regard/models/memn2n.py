@@ -77,7 +77,7 @@ class MemN2N(ModelContract):
         story_lengths: Int[Tensor, " B"],
         questions: Int[Tensor, "B V"],
         ages: Int[Tensor, "B S"] | None = None,
-        linear: bool = False,
+        linear: bool | Bool[Tensor, ""] = False,
     ) -> Float[Tensor, "B K"]:
         """Return the logits of the answers; a story has `story_lengths` sentences, oldest first."""
         return self.read(sentences, story_lengths, questions, ages, linear)[0]
@@ -88,7 +88,7 @@ class MemN2N(ModelContract):
         story_lengths: Int[Tensor, " B"],
         questions: Int[Tensor, "B V"],
         ages: Int[Tensor, "B S"] | None = None,
-        linear: bool = False,
+        linear: bool | Bool[Tensor, ""] = False,
     ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B hops S"]]:
         """Return the logits of the answers and the scores of the sentences at every hop, before the softmax."""
         c, adjacent = self.config, self.config.tying == "adjacent"
@@ -138,11 +138,14 @@ class Hop(nn.Module):
         keys: Float[Tensor, "B S D"],
         values: Float[Tensor, "B S D"],
         real: Bool[Tensor, "B S"],
-        linear: bool,
+        linear: bool | Bool[Tensor, ""],
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"]]:
         """Return what was read, and the scores of the sentences."""
         scores = torch.einsum("bsd,bd->bs", keys, u)
-        weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
+        if isinstance(linear, Tensor):  # on a GPU, where reading it would wait for the device
+            weights = torch.where(linear, scores * real, masked_softmax(scores, real).to(u.dtype))
+        else:
+            weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
         weights = self.observed(weights[:, None, None])[:, 0, 0]
         return torch.einsum("bs,bsd->bd", weights, values), scores
 

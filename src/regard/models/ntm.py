@@ -181,6 +181,7 @@ def erase_and_add(
     add: Float[Tensor, "*B H W"],
 ) -> Float[Tensor, "*B N W"]:
     """Return the memory after all heads have erased, and then added; zeros of both leave it unchanged to the bit."""
-    one = address.shape[-2] == 1
-    kept = 1 - address.mT @ erase if one else (1 - address[..., None] * erase[..., None, :]).prod(-3)
+    kept = 1 - address[..., :1, :].mT @ erase[..., :1, :]
+    for head in range(1, address.shape[-2]):  # the gradient of Tensor.prod waits for the device
+        kept = kept * (1 - address[..., head : head + 1, :].mT @ erase[..., head : head + 1, :])
     return memory * kept + address.mT @ add

@@ -1,6 +1,7 @@
 """Segmenter: a Vision Transformer whose patches are labelled by attention to class tokens.
 
-    tokens      patches of P x P pixels with a class token, as in ViT; in the mask decoder one token more for each class
+    tokens      patches of P x P pixels with a class token, as in ViT, or the grids of a convolutional network; in the
+                mask decoder one token more for each class
     positions   a learned grid, added; interpolated for images of another size
     attention   softmax; in the decoder patches and classes see one another
     head        linear: a linear map of every patch to K logits
@@ -31,6 +32,8 @@ from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.models import vit
 from regard.models.contract import DenseModel
+from regard.models.efficientnet_lite import Config as EfficientNetConfig
+from regard.models.efficientnet_lite import EfficientNetStem
 from regard.positions.none import NoPositions
 from regard.tokens.patches import grid_size
 
@@ -54,6 +57,8 @@ class Config:
     drop_path: float = field(0.1, low=0, below=1)  # of the encoder's last layer; 0 at the first, linear between
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
     positions: str = "learned"  # a spec of GRID_POSITIONS
+    stem: Any = "patches"  # a spec of STEMS; "hybrid(layers=(1,))" is a ResNet, with patch_size=1
+    backbone: EfficientNetConfig | None = None  # instead of patches: tokens of stride 8 from its grids
 
 
 # The paper's, table 1; the number is the patch. Tiny is for small images and tests.
@@ -79,7 +84,10 @@ class Segmenter(DenseModel):
         super().__init__()
         validate(config)
         self.config = config
-        self.encoder = vit.ViT(_encoder_config(config))
+        stem: Any = config.stem
+        if config.backbone is not None:
+            stem = EfficientNetStem(config.backbone, config.width, level=1)
+        self.encoder = vit.ViT(replace(_encoder_config(config), stem=stem))
         self.head = self._make_head()
 
     def forward(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Tensor:
@@ -161,7 +169,7 @@ class MaskDecoder(nn.Module):
 
 def _encoder_config(config: Config) -> vit.Config:
     """Return the Config of the ViT: a Segmenter's fields of the same names."""
-    shared = ("image_size", "channels", "patch_size", "width", "heads", "layers", "ffn", "dropout")
+    shared = ("image_size", "channels", "patch_size", "width", "heads", "layers", "ffn", "dropout", "stem")
     more = ("attention_dropout", "drop_path", "attention", "positions")
     return vit.Config(num_classes=0, **{name: getattr(config, name) for name in (*shared, *more)})
 

@@ -29,6 +29,7 @@ from regard.core.validation import validate
 from regard.models.contract import ModelContract
 from regard.models.efficientnet_lite import Config as CNNConfig
 from regard.models.show_attend_and_tell import LITE2, AnnotationEncoder, cnn
+from regard.models.vit import Config as ViTConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Config:
     """Hyperparameters of a captioner without attention."""
 
     vocab: int
-    encoder: CNNConfig = LITE2
+    encoder: CNNConfig | ViTConfig = LITE2
     frozen: bool = True  # the encoder is not trained
     width: int = 512  # of the embeddings, and of the picture's vector
     hidden: int = 512  # units of the LSTM

@@ -1,7 +1,7 @@
 """Show, Attend and Tell: a caption, one word after another, each from another part of the picture.
 
     tokens      the last grid of a CNN: M annotation vectors a_i, one for each part of the picture; words of the caption
-    positions   none: the score sees what is in a place, not where it is
+    positions   none: the score sees what is in a place, not where it is; `small_cnn` adds where to the vectors
     attention   additive, from the last state over the M places; soft (the expectation) or hard (one place, sampled)
     head        linear, on the sum of the last word, the state and the context
 
@@ -31,13 +31,16 @@ from regard.blocks.decoder_state import CapturableDecodable, DecoderState
 from regard.blocks.rnn_decoder import RNNDecoder
 from regard.core.config import field
 from regard.core.errors import BadInput
-from regard.core.layer_state import PassState
+from regard.core.layer_state import PassState, branch
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
 from regard.models.efficientnet_lite import SIZES as CNNS
 from regard.models.efficientnet_lite import Config as CNNConfig
 from regard.models.efficientnet_lite import EfficientNetLite
+from regard.models.vit import Config as ViTConfig
+from regard.models.vit import ViT
+from regard.tokens.patches import grid_size
 
 
 def cnn(size: str, **settings: Any) -> CNNConfig:
@@ -48,12 +51,22 @@ def cnn(size: str, **settings: Any) -> CNNConfig:
 LITE2 = cnn("lite2")
 
 
+def small_cnn(width: int, image_size: int, **settings: Any) -> ViTConfig:
+    """Return the Config of a few convolutions with learned grid positions, to train from scratch on small images.
+
+    It is the stem of a ViT without layers; with `layers` above 0 its places attend to each other.
+    """
+    own: dict[str, Any] = {"width": width, "image_size": image_size, "patch_size": 1, "heads": 4, "layers": 0}
+    own |= {"stem": "convolutions", "positions": "learned(std=0.3)"}
+    return ViTConfig(**own | settings, num_classes=0, num_prefix_tokens=0, pool="mean")
+
+
 @dataclass(frozen=True)
 class Config:
     """Hyperparameters of a captioner with attention."""
 
     vocab: int
-    encoder: CNNConfig = LITE2
+    encoder: CNNConfig | ViTConfig = LITE2
     frozen: bool = True  # the encoder is not trained
     width: int = 256  # of the embeddings
     hidden: int = 512  # units of the LSTM
@@ -70,7 +83,7 @@ _TINY: dict[str, Any] = {"encoder": cnn("tiny"), "width": 24, "hidden": 32, "ali
 # Base is for Flickr8k, small for pictures of some 64 pixels on a CPU; tiny is for tests.
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "small": {"encoder": cnn("tiny", head_width=128), "frozen": False, "width": 96, "hidden": 192, "dropout": 0.2},
+    "small": {"encoder": small_cnn(128, 64), "frozen": False, "width": 96, "hidden": 192, "dropout": 0.1},
     "tiny": {**_TINY, "frozen": False},
 }
 
@@ -125,26 +138,36 @@ class ShowAttendAndTell(CapturableDecodable, ModelContract):
 
 
 class AnnotationEncoder(nn.Module):
-    """A CNN from images to annotation vectors, row by row; vectors that are given pass through."""
+    """A CNN, or a ViT without class token, from images to annotation vectors, row by row; given ones pass through."""
 
-    def __init__(self, config: CNNConfig, frozen: bool) -> None:
+    def __init__(self, config: CNNConfig | ViTConfig, frozen: bool) -> None:
         super().__init__()
-        self.cnn, self.frozen = EfficientNetLite(config), frozen
-        self.width = self.cnn.num_features
+        if config.num_classes or getattr(config, "num_prefix_tokens", 0):
+            raise BadInput("encoder must have num_classes=0, and a ViT num_prefix_tokens=0: its patches are read")
+        self.network = ViT(config) if isinstance(config, ViTConfig) else EfficientNetLite(config)
+        self.frozen, self.width = frozen, self.network.num_features
         self.requires_grad_(not frozen)
         self.train()
 
-    def forward(self, images: Float[Tensor, "B C Y X"] | Float[Tensor, "B M D"]) -> Float[Tensor, "B M D"]:
+    def forward(
+        self,
+        images: Float[Tensor, "B C Y X"] | Float[Tensor, "B M D"],
+        pass_state: PassState | None = None,
+    ) -> Float[Tensor, "B M D"]:
         if images.ndim == 3:
             if images.shape[2] != self.width or not images.shape[1]:
                 raise BadInput(f"annotation vectors must be B M {self.width}, M > 0, got shape {tuple(images.shape)}")
             return images
-        return self.cnn.grid(images).flatten(1, 2)
+        if isinstance(self.network, ViT):
+            return self.network.forward_features(images, branch(pass_state, "encoder"))
+        return self.network.grid(images).flatten(1, 2)
 
     def grid_size(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns of the annotation vectors of an image of this size."""
-        side = 2 ** sum(stride > 1 for stride in (self.cnn.config.stem_stride, *self.cnn.strides))
-        return -(-height // side), -(-width // side)
+        if isinstance(self.network, ViT):
+            return grid_size((height, width), self.network.stem.stride)
+        side = 2 ** sum(stride > 1 for stride in (self.network.config.stem_stride, *self.network.strides))
+        return grid_size((height, width), side)
 
     def train(self, mode: bool = True) -> AnnotationEncoder:
         """Set the mode; a frozen encoder stays in eval mode."""

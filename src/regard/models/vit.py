@@ -51,7 +51,7 @@ class Config:
     patch_size: int | tuple[int, int] = 16
     width: int = 768
     heads: int = 12
-    layers: int = 12
+    layers: int = field(12, low=0)
     ffn: int | None = None  # None: four times the width
     num_prefix_tokens: int = field(
         1, low=0

@@ -1,6 +1,6 @@
 """VQA Transformer: the words of a question attend to the patches of a picture.
 
-    tokens      picture: a ViT, here with a small ResNet as its stem; question: a learned class token, then word vectors
+    tokens      picture: a ViT, here with a stem of convolutions; question: a learned class token, then word vectors
     positions   learned, added, for the grid and for the words
     attention   softmax; the patches see each other, the words see each other, and the words see the patches
     head        linear, on the question's class token: one logit for every answer
@@ -8,7 +8,8 @@
     words     x ← x + self(x);    x ← x + cross(x, patches);    x ← x + feed(x)        in every layer of the decoder
 
 ``model(images, questions)`` returns the logits of the answers to one question about each image (B T), or to several
-(B K T), for which each image is encoded once. Word 0 is padding.
+(B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of what every
+patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
 
 This is the image-grounded text encoder of BLIP with a classifier of answers, as in the VQA data's own baselines.
 
@@ -50,13 +51,20 @@ def picture_encoder(**settings: Any) -> ViTConfig:
 
 
 _SMALL = picture_encoder(
-    image_size=96, patch_size=1, stem="hybrid(layers=(1, 1), base=32)", width=96, heads=4, layers=2, ffn=192
+    image_size=64,
+    patch_size=1,
+    stem="convolutions",  # as `positions`, for a model that learns to see from its questions alone
+    positions="learned(std=0.3)",
+    width=96,
+    heads=4,
+    layers=1,
+    ffn=192,
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """Hyperparameters; the defaults are for pictures of 96 x 96 pixels and short questions."""
+    """Hyperparameters; the defaults are for pictures of 64 x 64 pixels and short questions."""
 
     vocab: int = 64  # word ids, padding among them
     num_classes: int = 15  # answers
@@ -66,6 +74,7 @@ class Config:
     max_words: int = 32
     dropout: float = field(0.0, low=0, below=1)
     feedforward: str = "gelu"
+    patch_labels: tuple[int, ...] = ()  # classes of each label that a patch can be taught to name; see the task
 
     @property
     def image_size(self) -> int | tuple[int, int]:
@@ -114,6 +123,7 @@ class VQATransformer(ModelContract):
         blocks = [_block(config) for _ in range(config.layers)]
         self.decoder = Decoder(blocks, positions, nn.LayerNorm(width), config.dropout, causal=False)
         self.head = nn.Linear(width, config.num_classes)
+        self.patch_head = nn.Linear(width, sum(config.patch_labels)) if config.patch_labels else None
         self.reset()
 
     def forward(
@@ -124,8 +134,8 @@ class VQATransformer(ModelContract):
     ) -> Float[Tensor, "B *K answers"]:
         """Return the logits of the answers to the questions about each image."""
         patches = self.look(images, pass_state)
-        if questions.ndim == 3:
-            patches = patches.repeat_interleave(questions.shape[1], 0)
+        if self.patch_head is not None and pass_state is not None:
+            pass_state.layer(0).publish("patch_labels", self.patch_head(patches).split(self.config.patch_labels, -1))
         logits = self.answer(patches, questions.flatten(0, -2), pass_state)
         return logits if questions.ndim == 2 else logits.unflatten(0, questions.shape[:2])
 
@@ -138,9 +148,9 @@ class VQATransformer(ModelContract):
         return self.picture.forward_features(images, branch(pass_state, "picture"))
 
     def answer(
-        self, patches: Float[Tensor, "B N C"], questions: Int[Tensor, "B T"], pass_state: PassState | None = None
-    ) -> Float[Tensor, "B answers"]:
-        """Return the logits of the answers, given encoded images."""
+        self, patches: Float[Tensor, "B N C"], questions: Int[Tensor, "Q T"], pass_state: PassState | None = None
+    ) -> Float[Tensor, "Q answers"]:
+        """Return the logits of the answers, given encoded images; Q / B questions in a row are about one of them."""
         if questions.shape[1] > self.config.max_words:
             raise BadInput(f"a question may have at most {self.config.max_words} words, got {questions.shape[1]}")
         first = self.class_token.to(patches.dtype).expand(questions.shape[0], 1, -1)
@@ -156,12 +166,13 @@ class VQATransformer(ModelContract):
 
         A ViT's standard deviation of 0.02 is for wide models; in a narrow one all attention weights would begin alike.
         """
-        for module in (*self.decoder.modules(), self.head):
+        for module in (*self.decoder.modules(), self.head, self.patch_head):
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     module.bias.zero_()
         nn.init.normal_(self.words.weight, std=self.config.picture.width**-0.5)
+        nn.init.normal_(self.decoder.positions.table.weight, std=0.5 * self.config.picture.width**-0.5)
         nn.init.normal_(self.class_token, std=self.config.picture.width**-0.5)
         self.words.weight[PAD].zero_()
 

@@ -18,6 +18,7 @@
     overlay, overlay_grid                  maps over a photo                                overlay.py
     channel_gates                          weights of channels, layer by layer              channel_gates.py
     glimpse_path                           where a model looked, in order                   glimpse_path.py
+    point_cloud                            points in space from three sides, coloured       point_cloud.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
 
@@ -39,6 +40,7 @@ from regard.see.overlay import overlay, overlay_grid
 from regard.see.page import page
 from regard.see.pca import pca
 from regard.see.pixel_attribution import PixelAttribution
+from regard.see.point_cloud import point_cloud
 from regard.see.positional_encoding import positional_encoding
 from regard.see.rollout import cross_rollout, max_of_heads, mean_of_heads, min_of_heads, rollout, rollout_per_layer
 from regard.see.save import save
@@ -77,6 +79,7 @@ __all__ = [
     "overlay_grid",
     "page",
     "pca",
+    "point_cloud",
     "positional_encoding",
     "rollout",
     "rollout_per_layer",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_AXIS_KEYS = ("step", "epoch", "time", "seconds", "tokens", "updates")  # not metrics
+_AXIS_KEYS = ("step", "epoch", "time", "seconds", "eval_seconds", "tokens", "updates")  # not metrics
 SYSTEM_METRICS = ("lr", "grad_norm", "tokens_per_second", "skipped_updates")  # drawn last, in lower panels
 _NOISY = ("loss", "tokens_per_second")  # one value per step: drawn with its moving mean
 

@@ -31,6 +31,7 @@ TASKS: Registry = {
     "pronunciation": ("regard.tasks.text.pronunciation", "Pronunciation"),
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognition"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognition"),
+    "joint_speech_recognition": ("regard.tasks.audio.joint_speech_recognition", "JointSpeechRecognition"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Addition"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPrediction"),
     "tapes": ("regard.tasks.memory.tapes", "Tapes"),
@@ -50,6 +51,7 @@ TASKS: Registry = {
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmentation"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
+    "point_classification": ("regard.tasks.points.point_classification", "PointClassification"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -72,6 +74,7 @@ PREDICTORS: Registry = {
     "pronunciation": ("regard.tasks.text.pronunciation", "Pronouncer"),
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognizer"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
+    "joint_speech_recognition": ("regard.tasks.audio.joint_speech_recognition", "JointSpeechRecognizer"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "tapes": ("regard.tasks.memory.tapes", "TapePredictor"),
@@ -86,6 +89,7 @@ PREDICTORS: Registry = {
     "panoptic_segmentation": ("regard.tasks.image.panoptic_segmentation", "PanopticSegmenter"),
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
+    "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
 }
 
 

@@ -42,7 +42,7 @@ class SplitTask(Generic[Part]):
     metrics: tuple[Metric, ...] = (loss_metric(""),)  # of `evaluate` and `report`; the first is the primary one
     unit = "tokens"  # what `count` counts
     split_size = "tokens"  # the key of a report that has the size of the split
-    capturable = False  # whether updates were tested as CUDA graphs (train.graph=auto captures only those)
+    capturable = True  # whether train.graph=auto tries to capture updates as CUDA graphs
 
     def __init__(self, data: Any, seed: int = 0) -> None:
         self.data, self.seed = data, seed

@@ -60,8 +60,9 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
         save_weights(run.checkpoints.folder / "final.safetensors", stored, about)
         atomic_write((json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode(), run.out / "result.json")
         _export(run, final, result)
+    share = run.eval_seconds / max(run.seconds + run.eval_seconds, 1e-9)  # without those of this function
     progress.print_line(
-        f"done: {run.step} updates in {format_seconds(run.seconds)} ({stopped}), "
+        f"done: {run.step} updates in {format_seconds(run.seconds)} ({stopped}), {share:.0%} of the time evaluations, "
         f"{run.tokens / max(run.seconds, 1e-9):,.0f} {run.task.unit}/s; saved '{chosen}' to {run.out / 'model'}"
     )
     run.world.barrier()
@@ -145,6 +146,7 @@ def build_result(
         "epochs": run.position.epoch,
         "tokens": run.tokens,
         "seconds": round(run.seconds, 3),
+        "eval_seconds": round(run.eval_seconds, 3),
         "tokens_per_second": round(run.tokens / max(run.seconds, 1e-9), 1),
         "parameters": count_parameters(run.model),
         "machine": device_name(run.device),

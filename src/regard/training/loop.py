@@ -13,6 +13,7 @@ to the bit on a CPU: weights, moments, averages, the position in the data and ev
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import shlex
@@ -136,7 +137,8 @@ class TrainingRun:
         self.sampling = torch.Generator(self.device)
         self._seed(latest=0)
         # the rest of the checkpoint
-        self.step, self.position, self.tokens, self.seconds = 0, StreamPosition(), 0, 0.0
+        self.step, self.position, self.tokens = 0, StreamPosition(), 0
+        self.seconds, self.eval_seconds = 0.0, 0.0  # of updates, of evaluations
         self.evaluations, self.evals_without_improvement = 0, 0
         self.best: float | None = None
         self.sums: dict[str, Tensor] = {}
@@ -166,16 +168,21 @@ class TrainingRun:
         elif self.world.size > 1 or self.parallel.mode != "one":
             reason = "several processes"
         elif self.settings.graph == "auto" and not getattr(self.task, "capturable", False):
-            reason = f"not tested with the task {self.task.name}; train.graph=on tries it"
+            reason = f"the task {self.task.name} says that it cannot be captured; train.graph=on tries it"
         elif self.settings.graph == "auto" and self.settings.deterministic:
             reason = "not tested with deterministic algorithms; train.graph=on tries it"
         elif self.settings.gradient_checkpointing:
             reason = "gradient checkpointing"
         if reason and self.settings.graph == "on":
             raise BadInput(f"train.graph=on is impossible here: {reason}")
-        return UpdateGraphs(
-            self._compute, self.device, [self.sampling], lambda line: self.say(line), not reason
-        ), reason
+        graphs = UpdateGraphs(
+            self._compute, self.device, [self.sampling], lambda line: self.say(line), not reason, self._task_values
+        )
+        return graphs, reason
+
+    def _task_values(self) -> dict[str, Any]:
+        """Return a copy of the plain values that the task keeps between updates."""
+        return copy.deepcopy({key: x for key, x in self.task.state_dict().items() if not isinstance(x, Tensor)})
 
     def _trained_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return every trained parameter by name, the model's and the task's."""
@@ -398,7 +405,7 @@ class TrainingRun:
 
     def _evaluate(self, progress: Progress) -> None:
         """Evaluate on the validation split; save the best weights, count evaluations without improvement."""
-        s = self.settings
+        s, began = self.settings, time.monotonic()
         self.evaluations += 1
         effort = 1 if s.score_interval and self.evaluations % s.score_interval == 0 else 0
         with self._averaged():
@@ -419,7 +426,8 @@ class TrainingRun:
                     self.evals_without_improvement += 1
         counts = ("tokens", self.task.unit)  # sizes of the split, not metrics
         row = {("val_loss" if key == "loss" else key): value for key, value in found.items() if key not in counts}
-        row = {"step": self.step, "epoch": self.position.epoch, **row}
+        self.eval_seconds += time.monotonic() - began
+        row = {"step": self.step, "epoch": self.position.epoch, **row, "eval_seconds": round(self.eval_seconds, 3)}
         self.metrics.add(row)
         self.loggers.add(row)
         scores = describe_metrics(self.task.metrics, found)
@@ -485,6 +493,7 @@ class TrainingRun:
             "position": asdict(self.position),
             "tokens": self.tokens,
             "seconds": self.seconds,
+            "eval_seconds": self.eval_seconds,
             "evaluations": self.evaluations,
             "evals_without_improvement": self.evals_without_improvement,
             "best": self.best,
@@ -507,6 +516,7 @@ class TrainingRun:
             self.task.load_state_dict(state["task"])
             self.step, self.position = int(state["step"]), StreamPosition(**state["position"])
             self.tokens, self.seconds = int(state["tokens"]), float(state["seconds"])
+            self.eval_seconds = float(state.get("eval_seconds", 0.0))  # an older version saved none
             self.evaluations, self.evals_without_improvement, self.best = (
                 int(state["evaluations"]),
                 int(state["evals_without_improvement"]),

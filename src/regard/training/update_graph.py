@@ -10,22 +10,25 @@ states of the random generators. Batches of other shapes get graphs of their own
 that never repeats runs without one.
 
 Capturing runs the Python code of an update once and keeps only its kernels. An update that waits for the device cannot
-be captured; one that draws random numbers on the host would repeat them for ever. Both are detected, and the run goes
-on without graphs.
+be captured; one that draws random numbers or counts on the host would repeat them for ever. Both are detected, and the
+run goes on without graphs.
 """
 
 from __future__ import annotations
 
 import gc
 import random
+import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+import regard
 from regard.core.errors import is_out_of_memory
 from regard.core.shapes import Float, Tensor
 
@@ -69,7 +72,8 @@ class UpdateGraphs:
     """Runs updates, and captures those whose batch shapes repeat.
 
     `compute(batches, numbers)` is one update, which moves the batches to the device; `generators` are those it draws
-    from besides torch's default one; `say` prints a line. With `enabled=False`, nothing is captured.
+    from besides torch's default one; `say` prints a line; `host_state` returns the plain values that a task keeps
+    between updates. With `enabled=False`, nothing is captured.
     """
 
     def __init__(
@@ -79,9 +83,10 @@ class UpdateGraphs:
         generators: Sequence[torch.Generator],
         say: Callable[[str], None],
         enabled: bool = True,
+        host_state: Callable[[], Any] = dict,
     ) -> None:
         self.compute, self.device, self.generators, self.say = compute, device, generators, say
-        self.enabled = enabled
+        self.enabled, self.host_state = enabled, host_state
         self.seen: Counter[Hashable] = Counter()
         self.graphs: dict[Hashable, _CapturedUpdate] = {}
         self.pool: Any = None
@@ -122,7 +127,7 @@ class UpdateGraphs:
             self.graphs[key] = self._capture(batches, numbers)
         except Exception as error:
             self.enabled = False
-            reason = "out of GPU memory" if is_out_of_memory(error) else str(error).strip().split("\n")[0]
+            reason = "out of GPU memory" if is_out_of_memory(error) else _describe(error)
             self.clear()
             torch.cuda.empty_cache()
             for generator, state in zip(generators, states, strict=True):  # a failed capture leaves them capturing
@@ -140,7 +145,7 @@ class UpdateGraphs:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        drawn = _host_random_state()
+        drawn, kept = _host_random_state(), self.host_state()
         torch.cuda.synchronize(self.device)
         with _no_garbage_collection():
             # thread_local: another thread pins memory meanwhile
@@ -154,6 +159,8 @@ class UpdateGraphs:
             graph.capture_end()
         if drawn != _host_random_state():
             raise RuntimeError("random numbers are drawn on the host")
+        if kept != self.host_state():
+            raise RuntimeError("the task counts on the host")
         return _CapturedUpdate(graph, static, values)
 
 
@@ -173,6 +180,15 @@ def training_stream(device: torch.device) -> Iterator[None]:
 def _key(x: Any) -> Hashable:
     """Return what a graph fixes about a field of a batch: of a tensor its shape, of anything else which it is."""
     return (x.shape, x.dtype) if isinstance(x, Tensor) else id(x)
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of an error, and the line of Regard's own code that raised it, if any did."""
+    package = Path(regard.__file__).parent
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if package in Path(frame.filename).parents]
+    own = [frame for frame in frames if Path(frame.filename) != Path(__file__)]
+    place = f" ({Path(own[-1].filename).relative_to(package)}:{own[-1].lineno})" if own else ""
+    return (str(error).strip().split("\n")[0] or type(error).__name__) + place
 
 
 def _host_random_state() -> tuple[bytes, int]:

@@ -103,7 +103,17 @@ def test_bad_settings_are_refused():
         Scenes(min_side=0.5)
 
 
-def test_emoji_say_which_font_they_need(monkeypatch):
-    monkeypatch.setattr(composed_scenes, "EMOJI_FONTS", ("/nowhere/emoji.ttf",))
-    with pytest.raises(BadInput, match="fonts-noto-color-emoji"):
-        composed_scenes._draw_emoji("x")
+def test_every_emoji_is_a_shape_in_front_of_nothing():
+    pictures = composed_scenes._emoji()
+    assert len(pictures) == len(composed_scenes.EMOJI) == len({picture.tobytes() for picture in pictures})
+    for picture in pictures:
+        assert picture.shape == (64, 64, 4)
+        assert 0.2 < (picture[..., 3] > 127).mean() < 0.95
+
+
+def test_boxes_alone_are_those_of_the_masks():
+    settings = Scenes(image_size=48, train_examples=2, max_objects=3)
+    full, boxes = (replace(settings, annotations=kind).load("train")[1] for kind in ("instances", "boxes"))
+    assert (boxes.masks, boxes.labels, boxes.depth) == (None, None, None)
+    np.testing.assert_array_equal(full.boxes, boxes.boxes)
+    np.testing.assert_array_equal(full.masks.sum((1, 2)), boxes.areas)

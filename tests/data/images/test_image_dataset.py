@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 
 from regard.core.errors import BadInput, RegardError
-from regard.data import data_dir
 from regard.data.batching import StreamPosition, prefetch
 from regard.data.images import image_dataset
 from regard.data.images.image_dataset import ImageDataset
@@ -45,6 +44,24 @@ def digits(tmp_path_factory):
 def mnist(digits, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(digits))
     return ImageDataset("mnist", batch_size=16)
+
+
+def is_stored(name):
+    try:
+        return image_dataset.find_file(name).is_file()
+    except BadInput:
+        return False
+
+
+def write_cifar10(folder, train=40, test=20):
+    """Write a small lossless CIFAR-10: image k is (k, 100, 200) everywhere but in its first row, which is 0."""
+    folder.mkdir(parents=True)
+    for part, count in (("train", train), ("test", test)):
+        images = np.empty((count, 32, 32, 3), np.uint8)
+        images[:] = np.stack([np.arange(count), np.full(count, 100), np.full(count, 200)], 1)[:, None, None]
+        images[:, 0] = 0
+        np.save(folder / f"{part}_images.npy", images)
+        np.save(folder / f"{part}_labels.npy", np.arange(count, dtype=np.uint8) % 10)
 
 
 def which(held):
@@ -254,15 +271,64 @@ def test_invalid_settings_are_refused(wrong):
         ImageDataset("mnist", **wrong)
 
 
+# -- lossless CIFAR-10 and its copy ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["cifar10_lossless", "cifar10"])
+def test_cifar10_is_read_from_lossless_arrays(tmp_path, monkeypatch, folder):
+    write_cifar10(tmp_path / folder)
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    data = ImageDataset("cifar10")
+    assert data.splits() == ["test", "train", "val"]
+    train, val, test = (data.load(part) for part in ("train", "val", "test"))
+    assert sorted([*train.pixels[:, 0, 1, 0].tolist(), *val.pixels[:, 0, 1, 0].tolist()]) == list(range(40))
+    assert test.pixels[:, :, 5, 7].tolist() == [[k, 100, 200] for k in range(20)]  # channels come first
+    assert not test.pixels[:, :, 0].any()
+    assert test.labels.tolist() == [k % 10 for k in range(20)]
+    with pytest.raises(BadInput, match="cifar10_jpeg"):
+        ImageDataset("cifar10_jpeg").load("test")
+
+
+def test_the_lossless_folder_comes_before_the_copy(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "cifar10_jpeg.npz").write_bytes(b"the copy")
+    assert image_dataset.find_file("cifar10_jpeg") == tmp_path / "cifar10" / "cifar10_jpeg.npz"
+    with pytest.raises(BadInput, match=r"no lossless CIFAR-10.*data\.path=cifar10_jpeg"):
+        ImageDataset("cifar10").load("train")
+    write_cifar10(tmp_path / "cifar10_lossless")
+    assert image_dataset.find_file("cifar10") == tmp_path / "cifar10_lossless" / "train_images.npy"
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("test_images", np.zeros((20, 3, 32, 32), np.uint8)),  # channels first
+        ("test_images", np.zeros((20, 32, 32, 3), np.float32)),
+        ("test_labels", np.zeros(19, np.uint8)),
+        ("test_labels", np.full(20, 10, np.uint8)),
+        ("test_labels", None),
+    ],
+)
+def test_wrong_arrays_are_refused(tmp_path, monkeypatch, name, array):
+    write_cifar10(tmp_path / "cifar10")
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    (tmp_path / "cifar10" / f"{name}.npy").write_bytes(b"no array")
+    if array is not None:
+        np.save(tmp_path / "cifar10" / f"{name}.npy", array)
+    with pytest.raises(BadInput, match=r"expected|cannot be read"):
+        ImageDataset("cifar10").load("test")
+
+
 # -- the real ones -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", image_dataset.IMAGE_DATASETS)
 def test_known_datasets_match_their_table(name):
     try:
-        data_dir.find_dataset(name)
+        image_dataset.find_file(name)
     except BadInput as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}; set REGARD_DATA")
     known, held = image_dataset.IMAGE_DATASETS[name], ImageDataset(name, limit=2000).load("test")
     assert held.pixels.shape == (2000, len(known.mean), known.size, known.size)
     assert sorted(held.labels.unique().tolist()) == list(range(10))
@@ -271,8 +337,9 @@ def test_known_datasets_match_their_table(name):
     assert torch.allclose(values.std((0, 2, 3)), torch.tensor(known.std, dtype=torch.float64), atol=0.015)
 
 
+@pytest.mark.skipif(not is_stored("cifar10_jpeg"), reason="cifar10_jpeg is missing: set REGARD_DATA")
 def test_grey_images_are_the_luma_of_the_coloured_ones():
-    colour, grey = (ImageDataset("cifar10", limit=5, grayscale=gray).load("test") for gray in (False, True))
+    colour, grey = (ImageDataset("cifar10_jpeg", limit=5, grayscale=gray).load("test") for gray in (False, True))
     assert grey.pixels.shape == (5, 1, 32, 32)
     expected = (colour.pixels.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
     torch.testing.assert_close(grey.pixels.float(), expected, atol=0.51, rtol=0)

@@ -76,6 +76,11 @@ class BigBirdPattern(SparsePattern):
     seed: int
 
     looks_at_lengths = True
+    tabulated = True
+
+    @property
+    def grain(self) -> int:
+        return self.block
 
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         from_block, to_block, blocks = n // self.block, m // self.block, -(-length // self.block)

@@ -23,7 +23,7 @@ import torch
 
 from regard.attention.landmarks import segment_means
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import masked_softmax
+from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
@@ -73,10 +73,10 @@ class CSALRAttention(Mechanism):
         landmark_map = masked_softmax(few_q @ k.mT, allowed) * found[..., None]
         between = masked_softmax(few_q @ few_k.mT, found[..., None, :]) * found[..., None]
         added = torch.where(found, self.ridge, 1.0).to(between.dtype)  # a landmark that does not exist stands alone
-        combined = torch.linalg.solve(
-            between + added.diag_embed(), landmark_map.to(between.dtype) @ v.to(between.dtype)
-        )
-        return (masked_softmax(q @ few_k.mT, found[..., None, :]) @ combined).to(dtype)
+        from_landmarks = upcast(landmark_map.to(dtype) @ v)  # under autocast a product is of another dtype
+        # the matrix can always be inverted, and checking that waits for a GPU
+        combined = torch.linalg.solve_ex(between + added.diag_embed(), from_landmarks).result
+        return masked_softmax(q @ few_k.mT, found[..., None, :]).to(dtype) @ combined.to(dtype)
 
     def extra_repr(self) -> str:
         return f"landmarks={self.landmarks}, ridge={self.ridge}, scale={self.scale or '1/√D'}"

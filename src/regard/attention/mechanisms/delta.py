@@ -95,25 +95,28 @@ class DeltaRuleAttention(KernelAttention):
     ) -> Tensor:
         n = q.shape[-2]
         states, written, _ = self._write(k, v, gate, None if before is None else before[0])
-        q, k = split_chunks(q, self.chunk), split_chunks(k, self.chunk)
-        out = (q @ k.mT).tril() @ written + q @ states
+        with torch.autocast(q.device.type, enabled=False):
+            q, k = split_chunks(q, self.chunk), split_chunks(k, self.chunk)
+            out = (q @ k.mT).tril() @ written + q @ states
         return (out * self.scale).flatten(-3, -2)[..., :n, :]
 
     def _write(self, k: Tensor, v: Tensor, gate: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the matrices before each chunk, what each token writes under its key, and the last matrix."""
         assert gate is not None
-        k, v, beta = (split_chunks(x, self.chunk) for x in (k, v, gate[..., None]))  # ... chunks size R
-        size = k.shape[-2]
-        system = (beta * k @ k.mT).tril(-1) + torch.eye(size, dtype=k.dtype, device=k.device)
-        solved = torch.linalg.solve_triangular(system, beta * torch.cat([v, k], -1), upper=False, unitriangular=True)
-        new, old = solved.split([v.shape[-1], k.shape[-1]], -1)  # written = new - old S
-        state = k.new_zeros(*k.shape[:-3], k.shape[-1], v.shape[-1]) if state is None else state
-        states = []
-        for k_c, new_c, old_c in zip(k.unbind(-3), new.unbind(-3), old.unbind(-3), strict=True):
-            states.append(state)
-            state = state + k_c.mT @ (new_c - old_c @ state)
-        before = torch.stack(states, -3)
-        return before, new - old @ before, state
+        with torch.autocast(k.device.type, enabled=False):
+            k, v, beta = (split_chunks(x, self.chunk) for x in (k, v, gate[..., None]))  # ... chunks size R
+            size = k.shape[-2]
+            system = (beta * k @ k.mT).tril(-1) + torch.eye(size, dtype=k.dtype, device=k.device)
+            both = beta * torch.cat([v, k], -1)
+            solved = torch.linalg.solve_triangular(system, both, upper=False, unitriangular=True)
+            new, old = solved.split([v.shape[-1], k.shape[-1]], -1)  # written = new - old S
+            state = k.new_zeros(*k.shape[:-3], k.shape[-1], v.shape[-1]) if state is None else state
+            states = []
+            for k_c, new_c, old_c in zip(k.unbind(-3), new.unbind(-3), old.unbind(-3), strict=True):
+                states.append(state)
+                state = state + k_c.mT @ (new_c - old_c @ state)
+            before = torch.stack(states, -3)
+            return before, new - old @ before, state
 
     def _add(self, state: RunningSums, k: Tensor, v: Tensor, gate: Tensor | None) -> RunningSums:
         assert gate is not None

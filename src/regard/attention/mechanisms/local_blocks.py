@@ -52,6 +52,10 @@ class BlockPattern(SparsePattern):
 
     block: int
 
+    @property
+    def grain(self) -> int:
+        return self.block
+
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         return n // self.block == m // self.block
 

@@ -94,10 +94,11 @@ class NystromAttention(Mechanism):
 
 def pseudoinverse(a: Float[Tensor, "*any L L"], iterations: int) -> Float[Tensor, "*any L L"]:
     """Return the Moore-Penrose inverse of rows that sum to at most one, by iteration, in float32 at least."""
-    a = upcast(a)
-    norm = a.sum(-2).amax(-1)[..., None, None]
-    z, eye = a.mT / torch.where(norm > 0, norm, 1.0), torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    for _ in range(iterations):
-        az = a @ z
-        z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
+    with torch.autocast(a.device.type, enabled=False):
+        a = upcast(a)
+        norm = a.sum(-2).amax(-1)[..., None, None]
+        z, eye = a.mT / torch.where(norm > 0, norm, 1.0), torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+        for _ in range(iterations):
+            az = a @ z
+            z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
     return z

@@ -79,8 +79,9 @@ class PerformerAttention(RandomKernelAttention):
         return self._exp(self._exponent(k) - (bound - LARGEST_EXPONENT).clamp(min=0), k)
 
     def _exponent(self, x: Tensor) -> Tensor:
-        x = upcast(x) * x.shape[-1] ** -0.25
-        return x @ self.projection.to(x.dtype).mT - x.square().sum(-1, keepdim=True) / 2
+        with torch.autocast(x.device.type, enabled=False):  # an exponent needs more than three digits
+            x = upcast(x) * x.shape[-1] ** -0.25
+            return x @ self.projection.to(x.dtype).mT - x.square().sum(-1, keepdim=True) / 2
 
     def _exp(self, exponent: Tensor, x: Tensor) -> Tensor:
         return round_features((exponent.exp() + EPS["softmax"]) * self.projection.shape[0] ** -0.5, x)

@@ -81,7 +81,8 @@ class RandomFeatureAttention(RandomKernelAttention):
 
     def _features_of(self, x: Tensor) -> Tensor:
         wide = F.normalize(upcast(x), dim=-1, eps=1e-6)
-        angle = wide @ (upcast(self.sigma) * self.projection).to(wide.dtype).mT
+        with torch.autocast(x.device.type, enabled=False):
+            angle = wide @ (upcast(self.sigma) * self.projection).to(wide.dtype).mT
         return round_features(torch.cat([angle.sin(), angle.cos()], -1) * self.projection.shape[1] ** -0.5, x)
 
     def extra_repr(self) -> str:

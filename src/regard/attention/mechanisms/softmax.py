@@ -186,13 +186,18 @@ def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:
     return out
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _compiled_flex(formula: str) -> Callable[..., Tensor]:
-    """Return one compiled function for each formula: past its recompile limit dynamo falls back silently."""
+    """Return one compiled function for each formula.
+
+    Past 8 compilations of the same code dynamo falls back silently to kernels that are not fused, and closures of one
+    function share their code: each gets a copy.
+    """
 
     def attend(*args: Any, **kwargs: Any) -> Tensor:
         return _eager_flex(*args, **kwargs)
 
+    attend.__code__ = attend.__code__.replace()
     return torch.compile(attend, dynamic=False)
 
 

@@ -107,8 +107,10 @@ class LunaAttention(nn.Module):
         _publish(layer_state, memory)
         a, q, v = self._causal_parts(x, memory)
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-        weights = self.drop((self._sum(q, v, a) / count).softmax(-1))
-        return self.out(_join((self._sum(weights, a, v) / count).to(x.dtype)))
+        with torch.autocast(x.device.type, enabled=False):  # sums over the whole text
+            weights = self.drop((self._sum(q, v, a) / count).softmax(-1))
+            mixed = self._sum(weights, a, v) / count
+        return self.out(_join(mixed.to(x.dtype)))
 
     def _causal_parts(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return packing weights B H N L, queries, and values that are keys B H N D, in float32 at least."""
@@ -117,7 +119,7 @@ class LunaAttention(nn.Module):
             for part in (self.pack_q(memory), self.pack_kv(x), self.q(x), self.kv(x))
         )  # fmt: skip
         scale = q.shape[-1] ** -0.5
-        return self.drop(F.softplus(kv @ pack_q.mT * scale, beta=log(2))), q * scale, v
+        return self.drop(F.softplus(upcast(kv @ pack_q.mT) * scale, beta=log(2))), q * scale, v
 
     def _sum(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Σ_(j≤n) (q_n·k_j) v_j, chunk by chunk."""

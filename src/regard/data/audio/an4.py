@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from regard.core.config import field
 from regard.core.errors import BadInput
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 SPLITS = ("train", "val", "test")
+SPEEDS = (9, 10, 11)  # tenths of the original speed
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class AN4(Dataset):
     tokenizer: str = "char"  # char or word
     batch_size: int = 32  # rows per batch over all processes
     deltas: int = field(2, low=0, high=2)  # 1: add deltas, 2: also delta-deltas
+    speed_perturbation: bool = False  # in training, a third 10 % slower and a third 10 % faster, frames interpolated
     time_masks: int = field(2, low=0)  # masks per recording
     time_width: int = field(20, low=0)  # largest width in frames
     mel_masks: int = field(2, low=0)
@@ -82,10 +85,12 @@ class AN4Split(SpeechSplit):
 
     def __init__(self, settings: AN4, rows: Sequence[tuple[np.ndarray, str]], tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer, self.batch_size = settings, tokenizer, settings.batch_size
+        self.rows = rows
         self.examples = [(self._features(cepstra), transcript) for cepstra, transcript in rows]
 
-    def _features(self, cepstra: np.ndarray) -> Float[Tensor, "T F"]:
-        return append_deltas(normalize_features(torch.from_numpy(cepstra.astype(np.float32))), self.settings.deltas)
+    def _features(self, cepstra: np.ndarray, speed: int = 10) -> Float[Tensor, "T F"]:
+        x = change_speed(torch.from_numpy(cepstra.astype(np.float32)), speed)
+        return append_deltas(normalize_features(x), self.settings.deltas)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -99,10 +104,23 @@ class AN4Split(SpeechSplit):
         return torch.tensor([len(frames) for frames, _ in self.examples])
 
     def training_example(self, row: int, key: int) -> Example:
-        """Return a recording with SpecAugment masks."""
+        """Return a recording at a speed, with SpecAugment masks."""
         s, (frames, transcript) = self.settings, self.examples[row]
         rng = np.random.default_rng(key)
+        if s.speed_perturbation and (speed := int(np.random.default_rng([key, 1]).choice(SPEEDS))) != 10:
+            frames = self._features(self.rows[row][0], speed)
         return spec_augment(frames, s.time_masks, s.time_width, s.mel_masks, s.mel_width, rng), transcript
+
+
+def change_speed(x: Float[Tensor, "T F"], speed: int) -> Float[Tensor, "N F"]:
+    """Return the frames of a recording at a speed in tenths, interpolated linearly: 11 is 10 % faster.
+
+    There are no samples to resample, so the pitch stays.
+    """
+    if speed == 10:
+        return x
+    many = max(1, round(len(x) * 10 / speed))
+    return F.interpolate(x.T[None], many, mode="linear", align_corners=False)[0].T
 
 
 @lru_cache(maxsize=2)

@@ -79,8 +79,7 @@ def warp_scenes(batch: SceneBatch, matrices: Float[Tensor, "B 2 3"], min_visible
     from_middle = torch.stack(torch.broadcast_tensors(columns, rows[:, None])).flatten(1) - middle[:, :, None]
     places = matrices[:, :, :2] @ from_middle + (matrices[:, :, 2] + middle)[:, :, None]  # B 2 YX, edges at 0 and size
     inside = batch.inside
-    side = torch.tensor([x, y], device=places.device)
-    grid = (places * (2 / side)[:, None] - 1).mT.reshape(b, y, x, 2)
+    grid = torch.stack([places[:, 0] * (2 / x) - 1, places[:, 1] * (2 / y) - 1], -1).view(b, y, x, 2)
     shifted = (batch.pixels.to(grid.dtype) - GRAY).where(inside[:, None], 0)
     found = F.grid_sample(shifted, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + GRAY
     pixels = found.round_().clamp_(0, 255).where(inside[:, None], 0).byte()
@@ -115,7 +114,8 @@ def _warp_boxes(
     boxes: Float[Tensor, "B M 4"], matrices: Float[Tensor, "B 2 3"], middle: Float[Tensor, "B 2"]
 ) -> Float[Tensor, "B M 4"]:
     """Return the boxes around the warped corners of boxes."""
-    corners = boxes[..., [0, 1, 2, 1, 2, 3, 0, 3]].unflatten(-1, (4, 2)).to(matrices.dtype)  # B M 4 2
+    left, top, right, bottom = boxes.to(matrices.dtype).unbind(-1)
+    corners = torch.stack([left, top, right, top, right, bottom, left, bottom], -1).unflatten(-1, (4, 2))  # B M 4 2
     offset = (matrices[:, :, 2] + middle)[:, None, None]
     (a, b), (c, d) = (row.unbind(1) for row in matrices[:, :, :2].unbind(1))
     inverse = torch.stack([d, -b, -c, a], 1).unflatten(1, (2, 2)) / (a * d - b * c)[:, None, None]

@@ -3,12 +3,13 @@
     Scenes()                                   Fashion-MNIST's ten kinds of clothes
     Scenes(objects=("mnist",))                 written digits
     Scenes(objects=("digits",))                printed digits, in the fonts that matplotlib has
-    Scenes(objects=("fashion_mnist", "emoji")) both; emoji need the font Noto Color Emoji
+    Scenes(objects=("fashion_mnist", "emoji")) both; of each of the ten emoji there is one picture (emoji.png)
 
 Everything is known exactly: which pixels of an object can be seen (masks), the box around them, the class of every
 pixel, and what stands in front of what: `depth` is a distance for every object, the wall and the floor stand behind.
 Objects are things, in the order in which they were pasted: the last is in front. Wall (above the horizon) and floor are
-stuff; annotations="panoptic" lists them too, one segment each, after the objects.
+stuff; annotations="panoptic" lists them too, one segment each, after the objects; "boxes" leaves out masks, class map
+and depth, which a detector does not need.
 
 A scene is computed from (seed, split, row) when it is asked for. The cut-outs of the training split come from training
 images only; those of val and test from images that are never trained on. Of every object at least `min_visible` of its
@@ -18,7 +19,7 @@ pixels can be seen: a later object that would hide more is placed elsewhere, or 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -29,15 +30,12 @@ import numpy as np
 from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.data.images.image_dataset import ImageDataset
-from regard.data.images.scene_batch import Scene, mask_boxes, take_objects
+from regard.data.images.scene_batch import Scene, mask_boxes, object_areas, take_objects
 from regard.data.images.scene_dataset import SceneDataset
 
 OBJECTS = ("fashion_mnist", "mnist", "digits", "emoji")
 STUFF = ("wall", "floor")
-EMOJI = {
-    "apple": "🍎", "banana": "🍌", "ball": "⚽", "cat": "🐱", "car": "🚗", "flower": "🌻", "guitar": "🎸",
-    "house": "🏠", "key": "🔑", "star": "⭐",
-}  # fmt: skip
+EMOJI = ("apple", "banana", "ball", "cat", "car", "flower", "guitar", "house", "key", "star")  # as in emoji.png
 DIGITS = tuple("0123456789")
 DIGIT_FONTS = {  # files of matplotlib; val and test have faces that are never trained on
     "train": ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSansMono-Bold",
@@ -45,8 +43,6 @@ DIGIT_FONTS = {  # files of matplotlib; val and test have faces that are never t
     "val": ("DejaVuSans-BoldOblique", "STIXGeneralBol"),
     "test": ("DejaVuSerif-BoldItalic", "cmb10"),
 }  # fmt: skip
-EMOJI_FONTS = ("/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf", "~/.fonts/NotoColorEmoji.ttf")
-EMOJI_POINTS = 109  # the one size that the font has
 OPAQUE = 8  # grey value above which a pixel of Fashion-MNIST or MNIST belongs to the object
 TRIALS = 8  # places tried for an object
 MAX_DEPTH = 5.0  # of wall and floor
@@ -59,7 +55,7 @@ class Scenes(SceneDataset):
     image_size: int = field(128, low=32)  # pixels per side
     batch_size: int = 16
     objects: tuple[str, ...] = ("fashion_mnist",)  # of fashion_mnist, mnist, digits, emoji
-    annotations: Literal["instances", "panoptic"] = "instances"  # panoptic: wall and floor are listed too
+    annotations: Literal["instances", "panoptic", "boxes"] = "instances"  # panoptic: wall and floor too; boxes: no maps
     max_objects: int = 8  # of a scene; at least one
     min_side: float = field(0.16, above=0, high=1)  # of an object's square, as a share of the image's side
     max_side: float = field(0.45, above=0, high=1)
@@ -155,8 +151,12 @@ class SceneComposer:
             classes[owner].astype(np.uint8),
             distance[owner].astype(np.float32),
         )
-        is_panoptic = self.settings.annotations == "panoptic"
-        return scene if is_panoptic else take_objects(scene, classes < len(self.things))
+        if self.settings.annotations == "panoptic":
+            return scene
+        scene = take_objects(scene, classes < len(self.things))
+        if self.settings.annotations == "boxes":
+            scene = replace(scene, areas=object_areas(scene), masks=None, labels=None, depth=None)
+        return scene
 
     def contents(self) -> Iterable[np.ndarray]:
         yield np.frombuffer(f"{self.part} {self.settings}".encode(), np.uint8)
@@ -266,7 +266,7 @@ def _offsets(sizes: list[int]) -> Iterable[tuple[int, int]]:
 def load_cutouts(name: str, part: str) -> list[np.ndarray]:
     """Return the images of every class: grey N Y X, or RGBA N Y X 4 for emoji."""
     if name == "emoji":
-        return [_draw_emoji(letter)[None] for letter in EMOJI.values()]
+        return [picture[None] for picture in _emoji()]
     if name == "digits":
         return [np.stack([_draw_digit(digit, font) for font in DIGIT_FONTS[part]]) for digit in DIGITS]
     split = ImageDataset(name).load(part)
@@ -288,17 +288,9 @@ def _draw_digit(digit: str, font: str) -> np.ndarray:
     return np.asarray(square)
 
 
-def _draw_emoji(letter: str) -> np.ndarray:
-    """Return an emoji, RGBA 64 x 64."""
-    from PIL import Image, ImageDraw, ImageFont
+def _emoji() -> list[np.ndarray]:
+    """Return the pictures of the emoji, each RGBA 64 x 64."""
+    from PIL import Image
 
-    files = [file for file in (Path(each).expanduser() for each in EMOJI_FONTS) if file.is_file()]
-    if not files:
-        raise BadInput(
-            f"data.objects=emoji needs the font Noto Color Emoji (Debian: fonts-noto-color-emoji); looked for "
-            f"{', '.join(EMOJI_FONTS)}"
-        )
-    drawn = Image.new("RGBA", (140, 140))
-    font = ImageFont.truetype(str(files[0]), EMOJI_POINTS)
-    ImageDraw.Draw(drawn).text((2, 6), letter, font=font, embedded_color=True)
-    return np.asarray(drawn.crop(drawn.getbbox()).resize((64, 64), Image.Resampling.LANCZOS))
+    with Image.open(Path(__file__).parent / "emoji.png") as sheet:
+        return np.split(np.asarray(sheet), len(EMOJI), axis=1)

@@ -17,7 +17,9 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-ROWS = 8  # photographs that the encoder reads together
+ROWS = {"cpu": 8, "cuda": 64}  # photographs that the encoder reads together
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,15 @@ class StoredVectors:
     @torch.inference_mode()
     def _compute(self, path: Path, flipped: bool) -> None:
         total, made = len(self.photographs.names), None
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".part{os.getpid()}")  # several runs may begin together
         path.parent.mkdir(parents=True, exist_ok=True)
         log.warning(f"computing the annotation vectors of {total:,} photographs, once: {path}")
-        for numbers in torch.arange(total).split(ROWS):
-            pixels = self.photographs(numbers, torch.full_like(numbers, flipped, dtype=torch.bool))
-            found = self.encoder.grid(self.photographs.preprocess.normalize(pixels)).flatten(1, 2).half().numpy()
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        encoder = deepcopy(self.encoder).to(device)
+        for numbers in torch.arange(total).split(ROWS[device]):
+            pixels = self.photographs(numbers, torch.full_like(numbers, flipped, dtype=torch.bool)).to(device)
+            images = self.photographs.preprocess.normalize(pixels)
+            found = encoder.grid(images).flatten(1, 2).half().cpu().numpy()
             if made is None:
                 made = np.lib.format.open_memmap(part, "w+", np.float16, (total, *found.shape[1:]))
             made[numbers.numpy()] = found

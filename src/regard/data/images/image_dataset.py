@@ -1,7 +1,11 @@
 """Image classification datasets, whole in memory as bytes: MNIST, Fashion-MNIST, CIFAR-10, or a folder of images.
 
     ImageDataset("cifar10")              50,000 images of 32 x 32, a tenth of them for validation, and 10,000 for test
+    ImageDataset("cifar10_jpeg")         the same images as JPEG of quality 75: smaller, and 2 points harder
     ImageDataset("pets", image_size=64)  pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg (a tenth is val)
+
+The lossless CIFAR-10 is read from four arrays, {train,test}_images.npy (N 32 32 3, bytes) and {train,test}_labels.npy,
+in a folder cifar10_lossless or cifar10 among the datasets.
 
 A dataset of this size fits on the device (CIFAR-10: 150 MB). So only a batch of row numbers is sent there; `to(device)`
 gathers the pixels from the copy on the device, and augmentation (data.augment) runs there: the host does not touch
@@ -51,23 +55,29 @@ LUMA = 0.299, 0.587, 0.114  # of red, green and blue (ITU-R BT.601)
 class ImageDatasetInfo:
     """Properties of a known dataset."""
 
-    file: str
+    file: str  # of all arrays, or of the training images
     labels: tuple[str, ...]
     size: int
     mean: tuple[float, ...]  # per channel, of values from 0 to 1
     std: tuple[float, ...]
+    folders: tuple[str, ...] = ()  # names of the folder that holds the file; none: that of the dataset
 
 
 FASHION_MNIST_LABELS = "t-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"
 CIFAR10_LABELS = "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
+_CIFAR10: dict[str, Any] = {
+    "labels": tuple(CIFAR10_LABELS.split(", ")),
+    "size": 32,
+    "mean": (0.4914, 0.4822, 0.4465),
+    "std": (0.2470, 0.2435, 0.2616),
+}
 IMAGE_DATASETS = {
     "mnist": ImageDatasetInfo("mnist.npz", tuple("0123456789"), 28, (0.1307,), (0.3081,)),
     "fashion_mnist": ImageDatasetInfo(
         "fashion_mnist.npz", tuple(FASHION_MNIST_LABELS.split(", ")), 28, (0.2860,), (0.3530,)
     ),
-    "cifar10": ImageDatasetInfo(
-        "cifar10_jpeg.npz", tuple(CIFAR10_LABELS.split(", ")), 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    ),
+    "cifar10": ImageDatasetInfo("train_images.npy", **_CIFAR10, folders=("cifar10_lossless", "cifar10")),
+    "cifar10_jpeg": ImageDatasetInfo("cifar10_jpeg.npz", **_CIFAR10, folders=("cifar10_jpeg", "cifar10")),
 }
 
 
@@ -94,7 +104,7 @@ class LazyImageBatch(NamedTuple):
 class ImageDataset(Dataset):
     """Settings of the dataset."""
 
-    path: str = "cifar10"  # mnist, fashion_mnist, cifar10; or a folder of images
+    path: str = "cifar10"  # mnist, fashion_mnist, cifar10, cifar10_jpeg; or a folder of images
     image_size: int | None = None  # pixels per side; None: the dataset's, 224 for a folder
     batch_size: int = 128  # rows per batch over all processes
     repeats: int = 1  # copies of an image in its batch
@@ -157,8 +167,10 @@ class ImageDataset(Dataset):
         )
 
     def splits(self) -> list[str]:
-        folder = data_dir.find_dataset(self.path)
-        return sorted(SPLITS) if self.known else sorted(_split_folders(folder).keys() | {"val"})
+        if self.known:
+            find_file(self.path)
+            return sorted(SPLITS)
+        return sorted(_split_folders(data_dir.find_dataset(self.path)).keys() | {"val"})
 
     def load(self, split: str) -> ImageSplit:
         part = self.split(split)
@@ -172,18 +184,16 @@ class ImageDataset(Dataset):
     # -- known datasets ------------------------------------------------------------------------------------------------
 
     def _load_known(self, part: str) -> ImageSplit:
-        info = IMAGE_DATASETS[self.path]
-        file = data_dir.find_dataset(self.path) / info.file
-        if not file.is_file():
-            raise BadInput(f"there is no {file}, which the dataset '{self.path}' is read from")
+        info, file = IMAGE_DATASETS[self.path], find_file(self.path)
         stored_split = "test" if part == "test" else "train"
         labels = _load_array(file, f"{stored_split}_labels").astype(np.int64)
         rows = self._rows(labels, part, is_complete=part == "test")
-        pixels = (
-            _decode_jpeg_scans(file, stored_split, rows)
-            if "jpeg" in info.file
-            else _load_array(file, f"{stored_split}_images")[rows][:, None]
-        )
+        if "jpeg" in info.file:
+            pixels = _decode_jpeg_scans(file, stored_split, rows)
+        else:
+            stored = _load_array(file, f"{stored_split}_images")
+            _check_stored(file, stored, labels, info)
+            pixels = stored[rows][:, None] if stored.ndim == 3 else stored[rows].transpose(0, 3, 1, 2)
         resized = self._resize_and_crop(torch.from_numpy(np.ascontiguousarray(pixels)))
         numbers = np.array([self.labels().index(name) for name in info.labels])
         return ImageSplit(self, resized, torch.from_numpy(numbers[labels[rows]]))
@@ -327,9 +337,34 @@ class RepeatedBatches:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+def find_file(name: str) -> Path:
+    """Return the file of a known dataset, searched in each of its folders."""
+    info, missing = IMAGE_DATASETS[name], list[str]()
+    for folder in info.folders or (name,):
+        try:
+            file = data_dir.find_dataset(folder) / info.file
+        except BadInput as error:
+            missing.append(str(error))
+            continue
+        if file.is_file():
+            return file
+        missing.append(f"there is no {file}, which the dataset '{name}' is read from")
+    if name == "cifar10":
+        searched = ", ".join(str(folder) for folder in data_dir.data_dirs())
+        raise BadInput(
+            f"no lossless CIFAR-10: no {info.file} in a folder {' or '.join(info.folders)} of {searched}; put its four "
+            "arrays there (docs/packages/data.md), or use data.path=cifar10_jpeg, the copy as JPEG"
+        )
+    raise BadInput(missing[0])
+
+
 @lru_cache(maxsize=4)  # train and val come from one array, and decompressing it takes seconds
 def _load_array(file: Path, name: str) -> np.ndarray:
+    """Return an array of an archive, or of its own file beside a .npy."""
     try:
+        if file.suffix == ".npy":
+            file = file.with_name(f"{name}.npy")
+            return np.asarray(np.load(file))
         with np.load(file) as stored:
             found: np.ndarray = stored[name]
     except (OSError, ValueError, KeyError, EOFError) as error:
@@ -337,6 +372,18 @@ def _load_array(file: Path, name: str) -> np.ndarray:
     except Exception as error:  # a damaged archive raises its decompressor's errors
         raise BadInput(f"{file} is damaged: {type(error).__name__}: {error}") from None
     return found
+
+
+def _check_stored(file: Path, images: np.ndarray, labels: np.ndarray, info: ImageDatasetInfo) -> None:
+    """Raise an error unless there are bytes of the dataset's shape, and a known label for each image."""
+    shape = (info.size, info.size, *((3,) if len(info.mean) == 3 else ()))
+    if images.dtype != np.uint8 or images.shape[1:] != shape:
+        raise BadInput(
+            f"{file}: expected bytes of shape N x {' x '.join(map(str, shape))}, got {images.dtype} of shape "
+            f"{images.shape}"
+        )
+    if labels.shape != images.shape[:1] or not len(labels) or not 0 <= labels.min() <= labels.max() < len(info.labels):
+        raise BadInput(f"{file}: expected {len(images):,} labels from 0 to {len(info.labels) - 1}")
 
 
 def _decode_jpeg_scans(file: Path, part: str, rows: np.ndarray) -> np.ndarray:

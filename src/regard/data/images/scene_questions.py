@@ -6,13 +6,17 @@
     side      Is the bag left or right of the digit?          left, right
 
 A scene has printed digits and pieces of clothing (Fashion-MNIST) in six named colours over a textured wall and floor
-(data.images.composed_scenes). Every scene has one question of each kind. The answer is drawn first, every one of its
-kind as likely, and the scene is composed to fit; the objects of a question are drawn without regard to the answer. So
-the question alone tells nothing about the answer beyond its kind, and the picture alone does not tell what is asked.
+(data.images.named_things). Every scene has one question of each kind. The answer is drawn first, every one of its kind
+as likely, and the scene is composed to fit; the objects of a question are drawn without regard to the answer. So the
+question alone tells nothing about the answer beyond its kind, and the picture alone does not tell what is asked.
 
-`masks` of a batch are the visible pixels of the objects that a question concerns: those that are counted, the two that
-are compared, the one whose colour is asked. They are known exactly, so attention maps can be compared with them
-(interpret.faithfulness). To count what is not there concerns no object; its mask is empty.
+A training scene has `question_sets` of a question of each kind. All but the first are drawn for the scene as it is,
+again with every answer that the scene allows as likely. An update asks `sets_per_update` of them, taken by chance, about
+a scene that is mirrored every second time (`flip`; left and right change places). Validation and testing ask the first.
+
+`masks` of a scene are the visible pixels of its objects, `Question.objects` says which of them a question concerns:
+those that are counted, the two that are compared, the one whose colour is asked (`question_masks`). They are known
+exactly, so attention maps can be compared with them. To count what is not there concerns no object; its mask is empty.
 
 A scene is computed from (seed, split, row). Its cut-outs in val and test come from images and fonts that are never
 trained on.
@@ -33,26 +37,18 @@ import torch
 from jaxtyping import UInt8
 
 from regard.core.config import field
+from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Int, Tensor
 from regard.core.validation import validate
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
-from regard.data.images import composed_scenes
+from regard.data.batching import OffsetBatches, RowBatches, mix_seed
 from regard.data.images.image_shards import MEAN, STD
+from regard.data.images.named_things import COLOURS, THINGS, DrawnThings, draw_things, load_things
 from regard.tokens.question_forms import QuestionForms
 from regard.tokens.story_words import StoryWords
 
 KINDS = ("count", "same", "colour", "side")  # of questions, in the order in which a scene has them
-THINGS = {  # name -> plural, source of its cut-outs, classes there
-    "digit": ("digits", "digits", tuple(range(10))),
-    "shirt": ("shirts", "fashion_mnist", (0, 2, 6)),
-    "dress": ("dresses", "fashion_mnist", (3,)),
-    "shoe": ("shoes", "fashion_mnist", (5, 7)),
-    "boot": ("boots", "fashion_mnist", (9,)),
-    "bag": ("bags", "fashion_mnist", (8,)),
-}
 ANY = "things"  # the plural of all of them
-HUES = {"red": 0.0, "yellow": 0.155, "green": 0.35, "blue": 0.61, "purple": 0.79}
-COLOURS = (*HUES, "white")
 FORMS = {  # of each kind, all as likely; words in braces are slots
     "count": (
         "how many {colour} {things}",
@@ -75,8 +71,6 @@ SLOTS = {
 }
 MAX_COUNT = 4
 MIN_GAP = 0.08  # between the middles of two objects of which one is left of the other, as a share of the image's side
-MIN_VISIBLE = 0.85  # share of an object's pixels
-TRIALS = 40  # places tried for an object; after that the scene begins anew
 MAX_CACHED_BYTES = 2**30  # scenes of a split that are kept in memory
 
 
@@ -106,7 +100,7 @@ class QuestionBatch(TensorBatch):
     questions: Int[Tensor, "B K T"]  # word ids, padded with 0
     answers: Int[Tensor, "B K"]
     kinds: Int[Tensor, "B K"]  # numbers in KINDS
-    masks: Bool[Tensor, "B K Y X"]  # pixels of the objects that a question concerns
+    labels: UInt8[Tensor, "B 2 Y X"]  # of every pixel: 0 or 1 + the number of a name; 0 or 1 + that of a colour
 
 
 @dataclass(frozen=True)
@@ -114,10 +108,13 @@ class SceneQuestions(Dataset):
     """Settings of the dataset."""
 
     image_size: int = field(96, low=48)  # pixels per side
-    batch_size: int = field(32, group="training")  # scenes per batch over all processes; each has four questions
+    batch_size: int = field(32, group="training")  # scenes per batch over all processes
     max_others: int = field(5, low=MAX_COUNT)  # objects of a scene besides two; at most
     min_side: float = field(0.21, above=0, high=0.3)  # of an object's square, as a share of the image's side
     max_side: float = field(0.29, above=0, high=0.3)
+    question_sets: int = 4  # of a training scene; each has a question of every kind
+    sets_per_update: int = 2  # that are asked when a training scene occurs
+    flip: bool = True  # mirror every second scene in training
     train_examples: int = 20_000  # scenes
     eval_examples: int = 1000  # of val and of test
     seed: int = field(0, low=0, below=2**63)
@@ -126,9 +123,14 @@ class SceneQuestions(Dataset):
 
     mean, std = MEAN, STD
     kinds = KINDS
+    label_sizes = (1 + len(THINGS), 1 + len(COLOURS))
 
     def __post_init__(self) -> None:
         validate(self, "data.")
+        if self.sets_per_update > self.question_sets:
+            raise BadInput(
+                f"data.sets_per_update={self.sets_per_update} must be at most data.question_sets={self.question_sets}"
+            )
 
     def title(self) -> str:
         return "questions about composed scenes"
@@ -147,15 +149,28 @@ class SceneQuestions(Dataset):
         return SceneQuestionSplit(self, self.split(split), words)
 
 
+class StoredScene(NamedTuple):
+    """What a batch needs of a scene: pixels, and the word ids and answers of its questions."""
+
+    pixels: np.ndarray  # uint8, 3 Y X
+    questions: np.ndarray  # S 4 T
+    answers: np.ndarray  # S 4
+    shown: np.ndarray  # uint8, Y X: 0, or 1 + the number of a name and a colour
+
+
 class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
     """The scenes of one split; ``split[i]`` is the i-th of them with its questions as text."""
 
     def __init__(self, settings: SceneQuestions, part: str, words: StoryWords) -> None:
         self.settings, self.words, self.batch_size = settings, words, settings.batch_size
-        self.part, self.composer = part, QuestionComposer(settings, part)
+        self.part = part
+        self.composer = QuestionComposer(settings, part, settings.question_sets if part == "train" else 1)
         self.answers = {answer: i for i, answer in enumerate(words.answers)}
         self.max_words = max(len(form.split()) for form in settings.forms().forms)
-        self._cached: dict[int, QuestionScene] = {}
+        self._mirrored = np.arange(len(words.answers))  # the answer about a mirrored scene
+        left, right = self.answers["left"], self.answers["right"]
+        self._mirrored[[left, right]] = right, left
+        self._cached: dict[int, StoredScene] = {}
 
     def __len__(self) -> int:
         return self.settings.train_examples if self.part == "train" else self.settings.eval_examples
@@ -163,27 +178,35 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
     def __getitem__(self, i: int) -> QuestionScene:
         if not 0 <= i < len(self):
             raise IndexError(i)
-        if (found := self._cached.get(i)) is None:
-            made = self.composer.compose(i)
-            if 1.5 * made.pixels.nbytes * len(self) > MAX_CACHED_BYTES:  # with the masks, one bit for a pixel
-                return made
-            found = self._cached[i] = made._replace(masks=np.packbits(made.masks, axis=-1))
-        return found._replace(masks=np.unpackbits(found.masks, axis=-1, count=found.pixels.shape[2]).view(bool))
+        return self.composer.compose(i)
+
+    def order(self, seed: int, epoch: int) -> OffsetBatches:
+        batches = RowBatches(len(self), self.batch_size, mix_seed(seed, epoch))
+        return OffsetBatches(batches, epoch * len(self))
+
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> QuestionBatch:
+        """Return scenes, some of them mirrored, with questions taken by chance: as (seed, row) says."""
+        scenes, sets = [], []
+        for row in rows.tolist():
+            rng = np.random.default_rng((seed, row))
+            scene, is_flipped = self._stored(row % len(self)), self.settings.flip and rng.random() < 0.5
+            if is_flipped:
+                pixels, questions, answers, shown = scene
+                scene = StoredScene(pixels[..., ::-1], questions, self._mirrored[answers], shown[:, ::-1])
+            scenes.append(scene)
+            sets.append(rng.choice(len(scene.answers), self.settings.sets_per_update, replace=False))
+        return self._batch(scenes, sets)
 
     def collate(self, rows: Int[Tensor, " B"]) -> QuestionBatch:
-        scenes = [self[i] for i in rows.tolist()]
-        questions = [question for scene in scenes for question in scene.questions]
-        ids = self.words.encode(question.text for question in questions)
-        ids = torch.nn.functional.pad(ids, (0, self.max_words - ids.shape[1]))
-        masks = [scene.masks[list(question.objects)].any(0) for scene in scenes for question in scene.questions]
-        shape = len(scenes), len(KINDS)
-        return QuestionBatch(
-            torch.from_numpy(np.stack([scene.pixels for scene in scenes])),
-            ids.view(*shape, -1),
-            torch.tensor([self.answers[question.answer] for question in questions]).view(shape),
-            torch.tensor([KINDS.index(question.kind) for question in questions]).view(shape),
-            torch.from_numpy(np.stack(masks)).view(*shape, *scenes[0].pixels.shape[1:]),
-        )
+        return self._batch([self._stored(i) for i in rows.tolist()], [np.zeros(1, np.int64)] * len(rows))
+
+    def question_masks(self, rows: Int[Tensor, " B"]) -> Bool[Tensor, "B K Y X"]:
+        """Return the visible pixels of the objects that the questions of `collate` concern."""
+        found = []
+        for scene in (self[i] for i in rows.tolist()):
+            concerned = [list(question.objects) for question in scene.questions[: len(KINDS)]]
+            found.append(np.stack([scene.masks[objects].any(0) for objects in concerned]))
+        return torch.from_numpy(np.stack(found))
 
     def count(self, batch: QuestionBatch) -> int:
         return batch.answers.numel()
@@ -191,62 +214,62 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
     def contents(self) -> Iterable[Tensor | np.ndarray]:
         yield np.frombuffer(f"{self.part} {self.settings} {self.words}".encode(), np.uint8)
 
+    def _stored(self, i: int) -> StoredScene:
+        if (found := self._cached.get(i)) is None:
+            scene = self[i]
+            ids = self.words.encode(question.text for question in scene.questions)
+            ids = torch.nn.functional.pad(ids, (0, self.max_words - ids.shape[1]))
+            answers = np.array([self.answers[question.answer] for question in scene.questions])
+            shape = -1, len(KINDS)
+            numbers = [[*THINGS].index(name) * len(COLOURS) + COLOURS.index(colour) for name, colour in scene.things]
+            shown = (scene.masks * (1 + np.array(numbers, np.uint8))[:, None, None]).max(0)  # masks do not overlap
+            ids = ids.numpy().astype(np.int16).reshape(*shape, self.max_words)
+            found = StoredScene(scene.pixels, ids, answers.reshape(shape), shown.astype(np.uint8))
+            if sum(x.nbytes for x in found) * len(self) <= MAX_CACHED_BYTES:
+                self._cached[i] = found
+        return found
+
+    def _batch(self, scenes: list[StoredScene], sets: list[np.ndarray]) -> QuestionBatch:
+        questions = np.stack([scene.questions[asked] for scene, asked in zip(scenes, sets, strict=True)])
+        answers = np.stack([scene.answers[asked] for scene, asked in zip(scenes, sets, strict=True)])
+        kinds = np.broadcast_to(np.arange(len(KINDS)), answers.shape)
+        shown = np.stack([scene.shown for scene in scenes])
+        names, colours = np.divmod(np.maximum(shown, 1) - 1, len(COLOURS))
+        labels = np.where(shown[:, None] > 0, 1 + np.stack([names, colours], 1), 0)
+        return QuestionBatch(
+            torch.from_numpy(np.stack([scene.pixels for scene in scenes])),
+            torch.from_numpy(questions.astype(np.int64)).flatten(1, 2),
+            torch.from_numpy(answers.astype(np.int64)).flatten(1, 2),
+            torch.from_numpy(kinds.copy()).flatten(1, 2),
+            torch.from_numpy(labels.astype(np.uint8)),
+        )
+
 
 class QuestionComposer:
-    """Composes the scenes of one split."""
+    """Composes the scenes of one split, each with `sets` questions of every kind."""
 
-    def __init__(self, settings: SceneQuestions, part: str) -> None:
-        self.settings = settings
-        sources = {source: composed_scenes.load_cutouts(source, part) for _, source, _ in THINGS.values()}
-        self.cutouts = {
-            name: np.concatenate([sources[source][c] for c in classes])
-            for name, (_, source, classes) in THINGS.items()
-        }  # fmt: skip
+    def __init__(self, settings: SceneQuestions, part: str, sets: int = 1) -> None:
+        self.settings, self.sets, self.cutouts = settings, sets, load_things(part)
         digest = blake2b(f"{settings.seed}/{part}/questions".encode(), digest_size=7).digest()
         self.key = int.from_bytes(digest, "big")
 
     def compose(self, i: int) -> QuestionScene:
-        """Return scene i with a question of each kind."""
-        rng = np.random.default_rng((self.key, i))
+        """Return scene i with its questions, set after set."""
+        rng, side = np.random.default_rng((self.key, i)), self.settings.image_size
+        sizes = self.settings.min_side, self.settings.max_side
         while True:
             things, asked = plan_scene(rng, self.settings.max_others)
-            if (drawn := self._draw(things, rng)) is None:
+            if (drawn := draw_things(things, self.cutouts, side, sizes, rng)) is None:
                 continue
-            pixels, masks, middles = drawn
-            gap = middles[asked.pair[0]] - middles[asked.pair[1]]
-            if abs(gap) >= MIN_GAP * self.settings.image_size and ("left" if gap < 0 else "right") == asked.side:
-                return QuestionScene(pixels, masks, things, list(write_questions(things, asked, rng)))
-
-    def _draw(
-        self, things: list[tuple[str, str]], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, list[float]] | None:
-        """Return pixels, masks and the column of each object's middle; None where the objects found no place."""
-        side = self.settings.image_size
-        canvas, _ = composed_scenes.make_background(rng, side)
-        masks = np.zeros((len(things), side, side), bool)
-        total, middles = np.zeros(len(things)), []
-        for n in rng.permutation(len(things)):
-            name, colour = things[n]
-            picture = self.cutouts[name][int(rng.integers(len(self.cutouts[name])))]
-            if name != "digit" and rng.random() < 0.5:
-                picture = picture[:, ::-1]
-            size = round(side * float(rng.uniform(self.settings.min_side, self.settings.max_side)))
-            picture = composed_scenes.paint(picture, named_colour(colour, rng))
-            cut = composed_scenes.turn_cutout(picture, size, float(rng.uniform(-15, 15)))
-            pixels = (cut[..., 3] >= 0.5).sum()
-            for _ in range(TRIALS):
-                alpha = composed_scenes.place_cutout(cut, side, rng)
-                mask = alpha[3] >= 0.5
-                visible = masks & ~mask
-                if mask.sum() >= MIN_VISIBLE * pixels and (visible.sum((1, 2)) >= MIN_VISIBLE * total).all():
-                    break
-            else:
-                return None
-            canvas += alpha[3] * (alpha[:3] - canvas)
-            masks, masks[n], total[n] = visible, mask, pixels
-        columns = np.arange(side)
-        middles = [float((mask.sum(0) * columns).sum() / mask.sum()) for mask in masks]
-        return canvas.clip(0, 255).round().astype(np.uint8), masks, middles
+            columns = drawn.middles()[:, 1]
+            gap = columns[asked.pair[0]] - columns[asked.pair[1]]
+            if abs(gap) >= MIN_GAP * side and ("left" if gap < 0 else "right") == asked.side:
+                break
+        questions = list(write_questions(things, asked, rng))
+        again = np.random.default_rng((self.key, i, 1))  # so that the first set does not depend on how many follow
+        for _ in range(self.sets - 1):
+            questions += write_questions(things, plan_questions(things, drawn, again), again)
+        return QuestionScene(drawn.pixels, drawn.masks, things, questions)
 
 
 class Plan(NamedTuple):
@@ -254,9 +277,10 @@ class Plan(NamedTuple):
 
     colour: str  # that is counted; "": any
     thing: str  # that is counted; "": any
-    pair: tuple[int, int]  # objects whose colours and places are compared
+    pair: tuple[int, int]  # objects whose places are compared
     shown: int  # the object whose colour is asked
     side: str  # where the first of the pair is
+    alike: tuple[int, int]  # objects whose colours are compared
 
 
 def plan_scene(rng: np.random.Generator, max_others: int) -> tuple[list[tuple[str, str]], Plan]:
@@ -278,36 +302,51 @@ def plan_scene(rng: np.random.Generator, max_others: int) -> tuple[list[tuple[st
             things.append((name, colour if colour and similar and name != thing else _pick(COLOURS, rng)))
         if len(count_objects(things, colour, thing)) == wanted:
             pair = (0, 1) if rng.integers(2) else (1, 0)
-            return things, Plan(colour, thing, pair, int(rng.integers(2)), _pick(("left", "right"), rng))
+            return things, Plan(colour, thing, pair, int(rng.integers(2)), _pick(("left", "right"), rng), pair)
+
+
+def plan_questions(things: list[tuple[str, str]], drawn: DrawnThings, rng: np.random.Generator) -> Plan:
+    """Draw what is asked about a scene as it is: every answer that it allows is as likely, and then every question."""
+    counts = dict[int, list[tuple[str, str]]]()
+    for colour in ("", *COLOURS):
+        for thing in ("", *THINGS):
+            if (many := len(count_objects(things, colour, thing))) <= MAX_COUNT:
+                counts.setdefault(many, []).append((colour, thing))
+    colour, thing = _pick(_pick([counts[many] for many in sorted(counts)], rng), rng)
+    names = [name for name, _ in things]
+    once = [n for n, name in enumerate(names) if names.count(name) == 1]  # so that "the bag" is clear
+    pairs, columns = [(n, m) for n in once for m in once if n != m], drawn.middles()[:, 1]
+    same = [[p for p in pairs if (things[p[0]][1] == things[p[1]][1]) is alike] for alike in (True, False)]
+    gap = MIN_GAP * drawn.pixels.shape[2]
+    apart = [[p for p in pairs if sign * (columns[p[1]] - columns[p[0]]) >= gap] for sign in (1, -1)]
+    side = int(rng.integers(2))
+    return Plan(
+        colour,
+        thing,
+        _pick(apart[side], rng),
+        _pick(once, rng),
+        ("left", "right")[side],
+        _pick(_pick([found for found in same if found], rng), rng),
+    )
 
 
 def write_questions(things: list[tuple[str, str]], asked: Plan, rng: np.random.Generator) -> Iterator[Question]:
     """Yield a question of each kind, with the answer that the objects give."""
-    word, (one, two) = _pick(SLOTS["word"], rng), asked.pair
-    pair = {"word": word, "thing": [things[one][0], things[two][0]]}
+    word = _pick(SLOTS["word"], rng)
+    alike, pair = ([things[n][0] for n in two] for two in (asked.alike, asked.pair))
     counted = count_objects(things, asked.colour, asked.thing)
     plural = THINGS[asked.thing][0] if asked.thing else ANY
-    same = "yes" if things[one][1] == things[two][1] else "no"
+    same = "yes" if things[asked.alike[0]][1] == things[asked.alike[1]][1] else "no"
     name, colour = things[asked.shown]
     yield Question("count", _write("count", rng, colour=asked.colour, things=plural), str(len(counted)), counted)
-    yield Question("same", _write("same", rng, **pair), same, asked.pair)
+    yield Question("same", _write("same", rng, word=word, thing=alike), same, asked.alike)
     yield Question("colour", _write("colour", rng, word=word, thing=name), colour, (asked.shown,))
-    yield Question("side", _write("side", rng, **pair), asked.side, asked.pair)
+    yield Question("side", _write("side", rng, thing=pair), asked.side, asked.pair)
 
 
 def count_objects(things: list[tuple[str, str]], colour: str, thing: str) -> tuple[int, ...]:
     """Return the numbers of the objects of a colour and a name; "": of any."""
     return tuple(n for n, (name, has) in enumerate(things) if colour in ("", has) and thing in ("", name))
-
-
-def named_colour(name: str, rng: np.random.Generator) -> np.ndarray:
-    """Return a colour of this name, RGB from 0 to 255; no two are alike."""
-    from colorsys import hsv_to_rgb
-
-    if name == "white":
-        return 255 * np.array(hsv_to_rgb(rng.random(), rng.uniform(0, 0.05), rng.uniform(0.92, 1)), np.float32)
-    hue = (HUES[name] + rng.uniform(-0.02, 0.02)) % 1
-    return 255 * np.array(hsv_to_rgb(hue, rng.uniform(0.75, 1), rng.uniform(0.8, 1)), np.float32)
 
 
 def _write(kind: str, rng: np.random.Generator, **slots: Any) -> str:

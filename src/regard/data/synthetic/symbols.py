@@ -1,11 +1,14 @@
-"""Rows of symbols with blanks to fill in, generated: associative recall and copying.
+"""Rows of symbols with answers to predict, generated: associative recall and copying.
 
-    recall     5 31  2 40  7 33  .  .  2  ?  .  5  ?        the value that stood beside the same key: 40, 31
+    recall     5 31  2 40  7 33  .  .  2? .  5?  .          the value that stood beside the same key: 40, 31
     copy       5 9 2 7  .  ?  ?  ?  ?                       the symbols again, in order: 5 9 2 7
 
-A `?` stands where the answer is predicted, `.` is filler; nothing else is predicted. The rows fit a causal model, which
-sees only what came before, as well as an encoder: no answer stands behind its blank. The numbers of a row are computed
-from the seed and its index, so that nothing is stored.
+A `?` marks where an answer is predicted, at a key or at a blank, `.` is filler; nothing else is predicted. The rows fit
+a causal model, which sees only what came before, as well as an encoder: no answer stands behind its mark. The numbers
+of a row are computed from the seed and its index, so that nothing is stored.
+
+The answer is predicted at the key itself, as in Zoology. At a blank behind the key, a model must learn at once to look
+one token back from the blank and from the values; small models then stay for long at guessing among the row's values.
 
     token      0 padding     1 ?     2 .     3 ... the symbols
 
@@ -66,13 +69,13 @@ class SymbolRows(Dataset):
         return SymbolSplit(self, self.split(split))
 
     def fill(self, key: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tokens B N of these rows, and the answers where a token is a blank."""
+        """Return the tokens B N of these rows, and the answers where one is predicted."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class AssociativeRecall(SymbolRows):
-    """Pairs of a key and a value, then every key once more, anywhere in the rest of the row."""
+    """Pairs of a key and a value, then every key once more, anywhere in the rest of the row, where its value is asked."""
 
     pairs: int = 32
 
@@ -100,7 +103,7 @@ class AssociativeRecall(SymbolRows):
         tokens[:, 0 : 2 * self.pairs : 2], tokens[:, 1 : 2 * self.pairs : 2] = keys, values
         answers = np.full_like(tokens, IGNORE_INDEX)
         row = np.arange(len(rows))[:, None]
-        tokens[row, at], tokens[row, at + 1], answers[row, at + 1] = keys, BLANK, values
+        tokens[row, at], answers[row, at] = keys, values
         return tokens, answers
 
 

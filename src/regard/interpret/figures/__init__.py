@@ -11,12 +11,14 @@ FIGURES: Registry = {
     "pixel_attribution": ("regard.interpret.figures.pixel_attribution", "PixelAttributionFigure"),
     "glimpse_path": ("regard.interpret.figures.glimpse_path", "GlimpsePathFigure"),
     "object_attention": ("regard.interpret.figures.object_attention", "ObjectAttentionFigure"),
+    "caption_attention": ("regard.interpret.figures.caption_attention", "CaptionAttentionFigure"),
     "question_attention": ("regard.interpret.figures.question_attention", "QuestionAttentionFigure"),
     "dense": ("regard.interpret.figures.dense", "DenseFigure"),
     "ctc_lattice": ("regard.interpret.figures.audio", "CTCLatticeFigure"),
     "audio_alignment": ("regard.interpret.figures.audio", "AudioAlignmentFigure"),
     "memory": ("regard.interpret.figures.memory", "MemoryFigure"),
     "story_hops": ("regard.interpret.figures.stories", "StoryHopsFigure"),
+    "point_cloud": ("regard.interpret.figures.point_cloud", "PointCloudFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 

@@ -31,6 +31,7 @@ class Settings:
     max_characters: int = 20_000  # all texts of one request
     max_pixels: int = 2**25  # all images of one request
     max_audio_seconds: float = 120.0  # all recordings of one request
+    max_points: int = 2**18  # all point clouds of one request
     max_beams: int = 16  # beam_size and num_candidates
     max_tokens: int = 32_768  # tokens of all texts of one request x beams
     max_prompt_tokens: int = 4096  # tokens of one prompt that is continued, or of the texts that are inspected
@@ -44,4 +45,4 @@ class Settings:
 
     def input_limits(self) -> Limits:
         """Return the limits of one input."""
-        return Limits(self.max_characters, self.max_pixels, self.max_audio_seconds)
+        return Limits(self.max_characters, self.max_pixels, self.max_audio_seconds, self.max_points)

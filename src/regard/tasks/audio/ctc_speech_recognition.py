@@ -39,7 +39,7 @@ from regard.tasks.audio.speech_base import (
     evaluation_recordings,
     is_silent,
 )
-from regard.tasks.base import load_tokenizer
+from regard.tasks.base import call_with_state, load_tokenizer
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -78,13 +78,17 @@ class CTCSpeechRecognition(SpeechRecognitionTask):
         self, model: nn.Module, batch: SpeechBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the summed loss of all targets that fit their frames, and how many do not."""
-        losses, lost = self.nll(model, batch)
+        output, pass_state = call_with_state(model, batch.frames, batch.frame_lengths)
+        losses, lost = self._nll(output, batch)
         total = losses.sum()
-        return total, {"loss": total.detach(), "too_short": lost.sum()}
+        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach(), "too_short": lost.sum()}
 
     def nll(self, model: nn.Module, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
         """Return -log p of each target, 0 for those that do not fit their frames; and which these are."""
-        logits, lengths = model(batch.frames, batch.frame_lengths)
+        return self._nll(model(batch.frames, batch.frame_lengths), batch)
+
+    def _nll(self, output: tuple[Tensor, Tensor], batch: SpeechBatch) -> tuple[Tensor, Tensor]:
+        logits, lengths = output
         logp = logits.float().log_softmax(-1).transpose(0, 1)
         targets, sizes = ctc_targets(batch)
         lost = required_frames(targets, sizes) > lengths

@@ -130,7 +130,7 @@ class SpeechRecognizer(SpeechRecognizerBase):
         target = torch.tensor([[self.text.bos, *words]], device=padded.device)
         with torch.no_grad(), watch(self.model) as seen:
             self.model(padded, target)
-        traces = seen.traces("align")
+        traces = seen.traces("align") or seen.traces("cross")
         rows = self.text.pieces([*words, self.text.eos])
         return self.text.decode([words])[0], [
             trace.with_labels(rows, [f"{self.seconds * n:.2f}" for n in range(trace.weights.shape[-1])])
@@ -143,7 +143,11 @@ class SpeechRecognizer(SpeechRecognizerBase):
         """Return the best output for one recording, given as `single_batch` returns it; empty for silence."""
         if is_silent(frames):
             return Hypothesis([], 0.0, 0.0, finished=True)
-        return search_recordings(self.model, padded, lengths, beam_size, self.text)[0]
+        return search_recordings(self.decodable()[0], padded, lengths, beam_size, self.text)[0]
+
+    def decodable(self, **search: Any) -> tuple[Any, dict[str, Any]]:
+        """Return what is searched with, and those of the options that are left for the search."""
+        return self.model, search
 
     @property
     def seconds(self) -> float:
@@ -155,7 +159,8 @@ class SpeechRecognizer(SpeechRecognizerBase):
     def _transcripts(
         self, frames: Tensor, lengths: Tensor, beam_size: int, search: Mapping[str, Any]
     ) -> list[Transcript]:
-        found = search_recordings(self.model, frames, lengths, beam_size, self.text, **search)
+        decodable, search = self.decodable(**search)
+        found = search_recordings(decodable, frames, lengths, beam_size, self.text, **search)
         texts = self.text.decode([one.tokens for one in found])
         words = self._words(frames, lengths, [one.tokens for one in found])
         return [Transcript(*each) for each in zip(texts, (one.log_probability for one in found), words, strict=True)]
@@ -171,7 +176,8 @@ class SpeechRecognizer(SpeechRecognizerBase):
             row[: len(one) + 1] = torch.tensor([self.text.bos, *one])
         with watch(self.model) as seen:  # a second pass over the whole output at once
             self.model(frames, target.to(frames.device), lengths)
-        weights = seen.traces("align")[-1].weights.mean(1).cpu()  # B T N, all heads
+        traces = seen.traces("align") or seen.traces("cross")
+        weights = traces[-1].weights.mean(1).cpu()  # B T N, all heads; of several layers the last
         every = []
         for one, rows in zip(outputs, weights, strict=True):
             spans = [_half_peak_range(row) for row in rows[: len(one)]]

@@ -4,7 +4,8 @@
     output       Text with its score and the other candidates
     loss         label-smoothed cross-entropy, summed over the words and ends; plus λ times the doubly stochastic
                  penalty of models that attend (models.show_attend_and_tell)
-    metrics      BLEU-1 to BLEU-4 against all references, CIDEr-D, nats per word
+    metrics      BLEU-1 to BLEU-4 against all references, CIDEr-D, METEOR without synonyms,
+                 exact match of any reference, nats per word
     decoding     greedy, or beam search (decoding.beam_search); <unk> is never written
 
 Words are lower-cased and without punctuation, in outputs as in references (data.images.captions). Where the data have
@@ -34,9 +35,10 @@ from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
 from regard.data.images.captions import CaptionBatch, CaptionSplit, clean_caption, count_words
 from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search
-from regard.metrics.base import PERPLEXITY, Metric, loss_metric, score
+from regard.metrics.base import EXACT_MATCH, PERPLEXITY, Metric, loss_metric, score
 from regard.metrics.bleu import bleu_orders
 from regard.metrics.cider import cider
+from regard.metrics.meteor import meteor
 from regard.modalities.image import Image, Preprocess
 from regard.modalities.text import Candidate, Text
 from regard.tasks.base import TextTask, call_with_state, load_tokenizer
@@ -78,6 +80,8 @@ class Captioning(TextTask[CaptionSplit]):
         score("bleu2", "BLEU-2"),
         score("bleu3", "BLEU-3"),
         Metric("cider", "CIDEr-D", high=10.0, digits=3),
+        Metric("meteor", "METEOR (exact, stem)", high=1.0, scale=100),
+        EXACT_MATCH,
         loss_metric("nats per word"),
         PERPLEXITY,
     )
@@ -102,7 +106,7 @@ class Captioning(TextTask[CaptionSplit]):
 
     def initialize(self, model: nn.Module) -> None:
         """Give the encoder the weights of the network that computed the stored annotation vectors."""
-        encoder, own = self.data.load_encoder(), cast(Any, model).encoder.cnn
+        encoder, own = self.data.load_encoder(), cast(Any, model).encoder.network
         if encoder is not None:
             state = {name: x for name, x in encoder.state_dict().items() if not name.startswith("head.")}
             own.load_state_dict(state)
@@ -179,8 +183,11 @@ class Captioning(TextTask[CaptionSplit]):
         references = part.references
         scores = bleu_orders(written, references)
         each = cider(written, references)
+        exact = [output in several for output, several in zip(written, references, strict=True)]
         return {name: found.value for name, found in scores.items()} | {
             "cider": sum(each) / len(each),
+            "meteor": sum(meteor(written, references)) / len(written),
+            "exact_match": sum(exact) / len(exact),
             "bleu4_signature": scores["bleu4"].signature,
         }
 
@@ -297,13 +304,20 @@ class Captioner(Predictor):
     def analyze(self, image: Any, caption: str | None = None, **options: Any) -> tuple[str, list[Trace]]:
         """Return the caption and its attention (see `attention`)."""
         words = self.encode(self(image, **options) if caption is None else caption)
-        target = torch.tensor([[self.text.bos, *words]], device=next(self.model.parameters()).device)
         with watch(self.model) as seen:
-            self.model(self.preprocess(image, next(self.model.parameters())), target)
+            self.read_caption(image, words)
         rows = self.text.pieces([*words, self.text.eos])
         y, x = self.grid_size
         columns = [f"{row},{column}" for row in range(y) for column in range(x)]
         return self.text.decode([words])[0], [trace.with_labels(rows, columns) for trace in seen.traces("align")]
+
+    @torch.no_grad()
+    def read_caption(self, image: Any, words: list[int]) -> Float[Tensor, "1 T V"]:
+        """Run the model once over a picture and a whole caption."""
+        weight = next(self.model.parameters())
+        target = torch.tensor([[self.text.bos, *words]], device=weight.device)
+        logits: Tensor = self.model(self.preprocess(image, weight), target)
+        return logits
 
     @property
     def grid_size(self) -> tuple[int, int]:

@@ -49,7 +49,6 @@ class GlimpseClassification(ReinforceMixin, ImageClassification):
     """Train and evaluate a classifier that samples where to look."""
 
     name = "glimpse_classification"
-    capturable = False  # not tested as a CUDA graph
     objective: Any
     config: Config
 

@@ -75,7 +75,6 @@ class ImageClassification(SplitTask[Any]):
     unit = "images"
     name = "image_classification"
     ragged = False  # all batches have one shape
-    capturable = True
 
     def __init__(self, config: Config, data: ImageDataset | ImageShards, seed: int = 0) -> None:
         super().__init__(data, seed)

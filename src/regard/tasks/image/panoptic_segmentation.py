@@ -73,9 +73,11 @@ class PanopticSegmentation(ObjectDetection):
         if output.masks is None:
             raise BadInput("The model has no masks, which panoptic segmentation is trained on; set model.masks=true.")
         targets = detection_targets(batch)
-        matches = self.matches(output, targets)
-        found = detection_losses(output.logits, output.boxes, targets, matches, self.config.no_object_weight)
-        last = matches.layer == len(output.logits) - 1
+        matches, count = self.matches(output, targets, groups), groups * max(1, sum(targets.counts))
+        found = detection_losses(
+            output.logits, output.boxes, targets, matches, self.config.no_object_weight, num_boxes=count
+        )
+        last = (matches.layer == len(output.logits) - 1) & (matches.query < output.masks.shape[1])  # first group
         matches = Matches(torch.zeros_like(matches.layer[last]), *(each[last] for each in matches[1:]))
         found |= mask_losses(output.masks[None], self.true_masks(batch), targets, matches)
         return self.weighted(found, len(batch.pixels))

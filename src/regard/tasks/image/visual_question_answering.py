@@ -2,8 +2,12 @@
 
     inputs       Image, Text: picture and question
     output       Classes: the answers
-    loss         cross-entropy of the answer, summed over the questions
+    loss         cross-entropy of the answer, summed over the questions; plus that of the names of patches
     metrics      accuracy, of all questions and of each kind; loss (nats per question)
+
+Where `patch_labels` is above 0, every patch of a training picture also names the thing and the colour at its middle, as
+the data say: the encoder learns to see within a few hundred updates, which the answers alone teach it very slowly. Nobody
+says where a question should look, and nothing is named at prediction.
 
 `hide` trains and evaluates a model that cannot look ("picture": every pixel is the mean colour) or one that cannot read
 ("question": no words). What a full model is worth is how far it is ahead of both.
@@ -24,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import UInt8
 from torch import nn
 
 from regard.attention.capture.watch import watch
@@ -59,6 +64,9 @@ class Config:
         "nothing", help="picture: a model that cannot look; question: one that cannot read"
     )
     label_smoothing: float = field(0.0, low=0, below=1)
+    patch_labels: float = field(
+        1.0, low=0, help="weight of naming what each patch shows, in training only; 0: learn from questions alone"
+    )
 
     def build(self, data: SceneQuestions, seed: int = 0, folder: Path | None = None) -> VisualQuestionAnswering:
         """Return the task on these data."""
@@ -87,7 +95,10 @@ class VisualQuestionAnswering(SplitTask["SceneQuestionSplit"]):
 
     def fit(self, config: Any) -> Any:
         picture = replace(config.picture, image_size=self.data.image_size)
-        return replace(config, vocab=self.words.size, num_classes=len(self.words.answers), picture=picture)
+        named = self.config.patch_labels > 0 and self.config.hide != "picture"
+        labels = self.data.label_sizes if named else ()
+        sizes = {"vocab": self.words.size, "num_classes": len(self.words.answers), "patch_labels": labels}
+        return replace(config, picture=picture, **sizes)
 
     def count(self, batch: QuestionBatch) -> int:
         return batch.answers.numel()
@@ -109,7 +120,11 @@ class VisualQuestionAnswering(SplitTask["SceneQuestionSplit"]):
         total = F.cross_entropy(
             logits.flatten(0, 1).float(), batch.answers.flatten(), reduction="sum", label_smoothing=smoothing
         )
-        return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
+        parts = {"loss": total.detach()}
+        for named in pass_state.collect("patch_labels"):
+            names = self.count(batch) * patch_loss(named, batch.labels, model.grid_size(batch.labels.shape[-2:]))
+            total, parts["patch_loss"] = total + self.config.patch_labels * names, names.detach()
+        return self.with_layer_losses(total, batch, pass_state), parts
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
@@ -143,6 +158,20 @@ class VisualQuestionAnswering(SplitTask["SceneQuestionSplit"]):
         side, many = self.data.image_size, len(self.dataset("train"))
         known = f"{self.words.size} words, {len(self.words.answers)} answers"
         return f"{self.data.title()}, {many:,} scenes of {side} x {side}, {len(self.data.kinds) * many:,} questions, {known}"  # noqa: E501
+
+
+def patch_loss(
+    logits: Sequence[Float[Tensor, "B N _"]], labels: UInt8[Tensor, "B L Y X"], grid: tuple[int, int]
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy of naming the pixel in the middle of each cell of a grid, a mean over cells, summed over
+    the labels."""
+    (y, x), (rows, columns) = labels.shape[-2:], grid
+    middle_y, middle_x = (
+        ((torch.arange(n, device=labels.device) + 0.5) * (side / n)).long() for n, side in ((rows, y), (columns, x))
+    )
+    wanted = labels[:, :, middle_y[:, None], middle_x].long().flatten(2)  # B L N
+    each = [F.cross_entropy(x.flatten(0, 1).float(), wanted[:, n].flatten()) for n, x in enumerate(logits)]
+    return torch.stack(each).sum()
 
 
 # -- the predictor -----------------------------------------------------------------------------------------------------

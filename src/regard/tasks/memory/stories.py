@@ -94,7 +94,7 @@ class StoryAnswering(SplitTask[StorySplit]):
         if hasattr(model, "rank"):
             return self._ranking_loss(model, batch)
         c, takes = self.config, inspect.signature(model.forward).parameters
-        settings: dict[str, Any] = {"linear": bool(step < c.linear_start)} if "linear" in takes else {}
+        settings: dict[str, Any] = {"linear": step < c.linear_start} if "linear" in takes else {}
         if c.time_noise and "ages" in takes:
             settings["ages"] = noisy_ages(batch.lengths, batch.sentences.shape[1], c.time_noise, rng)
         logits, scores = model.read(*batch[:3], **settings)  # type: ignore[operator]
@@ -112,7 +112,7 @@ class StoryAnswering(SplitTask[StorySplit]):
                 f"{self.data.corpus} names no supporting sentences, which train this model; use memn2n, or add them"
             )
         logits, ahead, behind, rivals = model.rank(*batch[:3], batch.support)  # type: ignore[operator]
-        facts = ((self.config.margin - ahead).relu() + (self.config.margin + behind).relu())[rivals].sum()
+        facts = ((self.config.margin - ahead).relu() + (self.config.margin + behind).relu()).where(rivals, 0).sum()
         answers = F.multi_margin_loss(logits, batch.labels, margin=self.config.margin, reduction="sum")
         answers = answers * logits.shape[1]  # PyTorch divides by the number of classes
         return facts + answers, {"loss": answers.detach(), "facts_loss": facts.detach()}

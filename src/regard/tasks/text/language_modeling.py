@@ -90,7 +90,6 @@ class LanguageModeling(TextTask[TokenWindows]):
     metrics = (loss_metric("nats per token"), PERPLEXITY, BITS_PER_BYTE, fraction("accuracy", "token accuracy"))
     name = "language_modeling"
     ragged = False  # all batches have one shape
-    capturable = True
     data: TextFile | TokenShards
 
     def __init__(

@@ -61,7 +61,7 @@ class Adafactor:
             return
         zero_non_finite([p.gradient for p in parts], found_inf)
         applied, counts = select_if_finite(found_inf, 1.0, 0.0), [p.local_state("step") for p in parts]
-        torch._foreach_add_(counts, applied)
+        torch._foreach_add_(counts, [applied] * len(counts))  # the form for one tensor waits for the device
         count = torch.stack(counts).clamp(min=1)
         sizes = self._rms([p.weight for p in parts], parts)
         self._update_mean_squares(parts, (count**-self.decay_rate * applied).unbind())

@@ -57,7 +57,7 @@ def table(config: Config) -> list[Row]:
     """Return the rows for a model with this Config."""
     _check(config)
     rows = [
-        *nested(resnet.table(config.backbone), "model.backbone.conv_encoder.model.", "stem.backbone."),
+        *nested(resnet.table(resnet_of(config)), "model.backbone.conv_encoder.model.", "stem.backbone."),
         *linear("model.input_projection", "stem.project"),
         *block_rows(config.heads),
         *linear("model.decoder.layernorm", "decoder.norm"),
@@ -77,6 +77,16 @@ def mask_head_rows() -> list[Row]:
     for n in range(3):
         rows += linear(f"mask_head.adapter{n + 1}", f"mask_head.adapters.{n}")
     return rows + linear("mask_head.out_lay", "mask_head.out")
+
+
+def resnet_of(config: Config) -> ResNetConfig:
+    """Return the Config of the backbone, which must be a ResNet with frozen norms, as in the other libraries."""
+    if not isinstance(config.backbone, ResNetConfig):
+        raise Unsupported("the DETR of other libraries has a ResNet as its backbone, this model an EfficientNet")
+    check_requirements(
+        "the DETR of other libraries", config.backbone, {"norm": ("frozen", config.backbone.norm == "frozen")}
+    )
+    return config.backbone
 
 
 def requires_plain_queries(config: Config) -> dict[str, Requirement]:
@@ -112,11 +122,11 @@ def export_config(config: Config) -> dict[str, Any]:
         "decoder_attention_heads": config.heads,
         "decoder_ffn_dim": config.ffn,
         "activation_function": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
-        "num_channels": config.backbone.channels,
-        "dilation": config.backbone.dilated,
+        "num_channels": resnet_of(config).channels,
+        "dilation": resnet_of(config).dilated,
         "use_timm_backbone": True,
         "use_pretrained_backbone": False,
-        "backbone": _timm_name(config.backbone),
+        "backbone": _timm_name(resnet_of(config)),
         **label_maps(config.num_classes),
         **_FIXED,
     }
@@ -272,4 +282,4 @@ def _check(config: Config) -> None:
     check_requirements("transformers' DETR", config, needed)
     if config.masks and config.feedforward != "relu":
         raise Unsupported(f"the panoptic head of transformers needs feedforward='relu', got '{config.feedforward}'")
-    check_requirements("transformers' DETR", config.backbone, {"norm": ("frozen", config.backbone.norm == "frozen")})
+    resnet_of(config)

@@ -244,6 +244,7 @@ def _check(config: Config) -> None:
     needed = {
         "attention": requires_softmax(config),
         "positions": (POSITIONS, config.positions == POSITIONS),
+        "backbone": (None, config.backbone is None),
         "stem": ("patches' or 'hybrid(layers=...)", config.stem == "patches" or hybrid),
         "patch_size": (1, not hybrid or config.patch_size == 1),
         "readout": ("project", not hybrid or config.readout == "project"),

@@ -30,7 +30,7 @@ from regard.core.shapes import Tensor
 from regard.models.detr import Config
 from regard.models.resnet import Config as ResNetConfig
 from regard.weights.checkpoint_formats import check_requirements, requires_softmax
-from regard.weights.hf.detr import mask_head_rows, requires_plain_queries
+from regard.weights.hf.detr import mask_head_rows, requires_plain_queries, resnet_of
 from regard.weights.other.torch_transformer import stack_rows
 from regard.weights.table import Row, linear, nested, same
 from regard.weights.timm import resnet
@@ -41,9 +41,8 @@ def table(config: Config) -> list[Row]:
     needed = {"attention": requires_softmax(config), "feedforward": ("relu", config.feedforward == "relu")}
     needed |= requires_plain_queries(config)
     check_requirements("the original DETR", config, needed)
-    check_requirements("the original DETR", config.backbone, {"norm": ("frozen", config.backbone.norm == "frozen")})
     rows = [
-        *nested(resnet.table(config.backbone), "backbone.0.body.", "stem.backbone."),
+        *nested(resnet.table(resnet_of(config)), "backbone.0.body.", "stem.backbone."),
         *linear("input_proj", "stem.project"),
         *nested(stack_rows(config.heads), "transformer.", ""),
         Row("query_embed.weight", "queries", same),

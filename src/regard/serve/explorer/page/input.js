@@ -5,11 +5,13 @@
 import { element } from "./element.js";
 import { answer } from "./output.js";
 
-const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg" };
-const LABELS = { text: "Text", image: "Image", audio: "Recording" };
+const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz" };
+const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud" };
+const NAMES = { image: "an image", audio: "a recording", points: "a point cloud" };
 const EXAMPLES = { // for inputs without examples on the server
   text: ["The animal did not cross the street because it was too tired."],
   audio: [{ title: "Six spoken digits", file: "digits.wav" }],
+  points: [{ title: "A torus", file: "torus.xyz" }],
 };
 
 /** Build the pane of the input and the answer. */
@@ -70,7 +72,7 @@ class Input {
   drop(kind) {
     this.text = null;
     this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]) } });
-    this.dropped = element("span", { class: "dropped" }, kind === "image" ? "Drop an image here, or choose one" : "Drop a recording here, or choose one");
+    this.dropped = element("span", { class: "dropped" }, `Drop ${NAMES[kind]} here, or choose one`);
     const zone = element("label", { class: "drop", for: "file" }, this.picker, this.dropped);
     zone.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -110,7 +112,7 @@ class Input {
     const fields = [...this.required, ...this.options];
     const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== "" && value !== undefined));
     const value = this.text ? this.text.value : this.file;
-    if (!value) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${this.kind === "image" ? "an image" : "a recording"} first.`));
+    if (!value) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${NAMES[this.kind]} first.`));
     try {
       this.store.read({ [this.first]: this.kind in LABELS ? value : JSON.parse(value), ...chosen });
     } catch {

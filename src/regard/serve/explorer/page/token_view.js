@@ -13,6 +13,7 @@ import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
 import { Picture } from "./picture.js";
+import { PointCloud } from "./point_cloud.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
 import { headName, word } from "./token_text.js";
@@ -91,7 +92,7 @@ class TokenView {
       return { ...this.panel(store.axis(columns), "look", what, kind.whole && !own ? null : "key", own), kind };
     });
     this.panels = [this.above, ...this.below];
-    const pictured = this.panels.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
+    const pictured = this.panels.every(({ strip }) => strip instanceof PointCloud || (strip instanceof Picture && strip.seconds === null));
     this.board.className = `board${pictured ? " pictured" : ""}${kinds.length > 1 ? " compared" : ""}`;
     this.lines.button.hidden = kinds.length > 1 || this.panels.some(({ strip }) => !(strip instanceof Chips)); // between words
     this.lines.show([]);
@@ -109,7 +110,10 @@ class TokenView {
     const timed = axis.positions.some((position) => position.time);
     const placed = timed || axis.positions.some((position) => position.box);
     const options = { which, label: title, ...hooks };
-    const strip = placed
+    const inSpace = axis.positions.some((position) => position.point);
+    const strip = inSpace
+      ? new PointCloud(axis, options)
+      : placed
       ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
       : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);

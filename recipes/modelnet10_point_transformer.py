@@ -1,0 +1,23 @@
+"""ModelNet10 from voxels with PointTransformer.
+
+task       classify furniture, ten classes
+data       ModelNet10 as 24 x 24 x 24 voxels, 1,024 points of the surface of each object; no object twice
+licence    for academic research only, so no model is shipped
+paper      Zhao et al., Point Transformer, ICCV 2021, arXiv:2012.09164, with fewer blocks
+machine    one GPU; 12,000 updates of 32 objects
+expected   not known yet; on these voxels no number is published
+measured   not yet
+command    regard train modelnet10_point_transformer --out runs/modelnet10_point_transformer
+           regard eval runs/modelnet10_point_transformer
+"""
+
+from _points import TASK, TRAIN
+
+from regard.data.points.modelnet10 import ModelNet10
+from regard.models.point_transformer import Config
+from regard.training.recipe import Recipe
+
+
+def recipe() -> Recipe:
+    model = Config(num_classes=10, widths=(32, 64, 128, 256), layers=(1, 1, 2, 1), dropout=0.3)
+    return Recipe(model=model, task=TASK, data=ModelNet10(), train=TRAIN)

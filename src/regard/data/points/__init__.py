@@ -1,0 +1,1 @@
+"""Point clouds: shapes composed from a seed, ModelNet10."""

@@ -1,0 +1,54 @@
+"""A point cloud, coloured by how much attention each point gets in a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from regard import see
+from regard.interpret.figures.base import InspectionFigure, last_or
+from regard.modalities.classes import Classes
+
+TOP = 3  # labels that are printed
+ROWS = 128  # of a map that are made at once
+
+
+class PointCloudFigure(InspectionFigure):
+    """The weight that each point gets from all others, the mean of a layer's channels or one of them."""
+
+    views: ClassVar[Mapping[str, Sequence[str]]] = {"points": ("layer", "head")}
+
+    @property
+    def title(self) -> str:
+        found = self.inspection.prediction
+        if isinstance(found, Classes):
+            return f"{self.source}: {found.label} ({100 * found.probability:.0f} %)"
+        return f"{self.inspection.model}: {self.source}"
+
+    def text(self, width: int = 100) -> str:
+        found = self.inspection.prediction
+        said = str(self.inspection.item)
+        if not isinstance(found, Classes):
+            return f"{said}\n{found}"
+        best = list(found.probabilities.items())[:TOP]
+        return "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best) + f"\n\n{said}"
+
+    def save(self, file: Path) -> None:
+        points = self.inspection.points.numpy()
+        maps = list(self.inspection.store.values())
+        if not maps:
+            see.point_cloud(points, None, self.title, self.inspection.note, path=file)
+            return
+        held = maps[last_or("layer", self.options.layer, len(maps))]
+        channels = list(range(held.heads))
+        if self.options.head is not None:
+            channels = [last_or("channel", self.options.head, held.heads)]
+        received = np.zeros(len(points))
+        for rows in np.array_split(np.arange(len(points)), max(1, len(points) // ROWS)):
+            received += held.rows_of(rows.tolist(), channels)[0].mean(0).sum(0).float().cpu().numpy()
+        which = "mean of the channels" if self.options.head is None else f"channel {self.options.head}"
+        caption = f"{held.name}, {which}: the sum of the weights that each point gets; one point gives 1 in all"
+        see.point_cloud(points, received, self.title, caption, path=file)
