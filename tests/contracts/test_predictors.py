@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import regard
+from regard.core.cancellation import Cancelled, cancel_when
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
 from regard.modalities import Input, Output, PointPreprocess, Preprocess, Text
@@ -394,6 +395,14 @@ def test_saved_and_loaded_gives_the_same_outputs(name, tmp_path):
         assert a.difference(b) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_work_that_nobody_waits_for_ends(name):
+    one = predictor(name)
+    read, _ = one.read(columns(items(name)))
+    with cancel_when(lambda: True), pytest.raises(Cancelled):
+        one.predict(read, one.make_options(OPTIONS.get(name, {})))
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
@@ -437,3 +446,21 @@ def test_bad_options_are_one_clear_line(name):
         if low is not None and isinstance(option.default, (int, float)):
             below = low - (1 if isinstance(option.default, int) or bounds.low is not None else 0)
             assert option.name in refused(lambda option=option, below=below: one.make_options({option.name: below}))
+
+
+LONG = {"text": ("9" * 5000, "word " * 3000), "word": ("9" * 5000, "dog " * 3000), "target_return": (1e30, "9" * 5000)}
+REFUSE_LONG = ("arithmetic", "symbol_prediction", "tapes", "word2vec", "decision")
+
+
+@pytest.mark.parametrize("name", REFUSE_LONG)
+def test_what_is_refused_for_its_length_is_not_repeated_in_full(name):
+    one = predictor(name)
+    for given in LONG[next(iter(one.inputs))]:
+        assert len(refused(lambda given=given: one(given))) < 400
+        if name == "symbol_prediction":
+            assert len(refused(lambda given=given: one(f"{given} ?"))) < 400
+
+
+def test_a_tape_repeated_a_number_of_times_of_thousands_of_digits_is_refused():
+    one = TapePredictor(build("ntm", size="tiny"), "repeat_copy", {"bits": 4})
+    refused(lambda: one("1010 x" + "9" * 5000), BadInput)

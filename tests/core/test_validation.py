@@ -213,3 +213,12 @@ def test_a_word_that_a_field_does_not_allow_is_refused_however_the_config_is_mad
         validate(Choice("cls"))
     with pytest.raises(BadInput, match="more is 'b'; choose one of 'a'"):
         validate(Choice(more="b"))
+
+
+def test_an_integer_of_hundreds_of_digits_is_in_no_range_and_named_shortly():
+    for allowed in (Range(), Range(low=0), Range(low=0, high=9999)):
+        assert 10**400 not in allowed
+        assert 3 in allowed
+    with pytest.raises(BadInput) as refused:
+        validate(Train(seed=10**400))
+    assert len(str(refused.value)) < 200

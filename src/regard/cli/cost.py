@@ -150,6 +150,6 @@ def _image(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     words = text.lower().split("x")
-    if len(words) > 2 or not all(word.isdigit() and int(word) for word in words):
+    if len(words) > 2 or not all(word.isdecimal() and len(word) < 10 and int(word) for word in words):
         raise typer.BadParameter(f"--image is a number of pixels, 224, or rows and columns, 224x320, not {text!r}")
     return int(words[0]), int(words[-1])

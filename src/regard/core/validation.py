@@ -7,14 +7,14 @@ finite; of a tuple every number is checked, and None, strings and booleans are n
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 import typing
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Range:
     def __contains__(self, x: float) -> bool:
         assert not isinstance(self.below, str), "resolve it first"
         return (
-            math.isfinite(x)
+            abs(x) <= sys.float_info.max  # not NaN, infinite or an integer of hundreds of digits
             and (self.low is None or x >= self.low)
             and (self.high is None or x <= self.high)
             and (self.above is None or x > self.above)
@@ -93,7 +93,7 @@ def check_range(value: Any, allowed: Range | None, name: str) -> None:
     numbers = _numbers(value)
     allowed = allowed or (Range() if any(isinstance(x, float) for x in numbers) else Range(low=1))
     if not all(x in allowed for x in numbers):
-        raise BadInput(f"{name} must be {allowed}, got {value}")
+        raise BadInput(f"{name} must be {allowed}, got {shorten(value)}")
 
 
 def _numbers(value: Any) -> list[float]:

@@ -14,6 +14,7 @@ Graves, Wayne, Danihelka: Neural Turing Machines. 2014. arXiv:1410.5401 (section
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 
 from regard.core.config import field
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
@@ -122,7 +123,7 @@ class TapeDataset(Dataset):
         words = line.split()
         for word in words:
             if len(word) != self.bits or {*word} - {*"01"}:
-                raise BadInput(f"{word!r} is no vector of this tape; write {self.bits} digits 0 or 1")
+                raise BadInput(f"{shorten(repr(word))} is no vector of this tape; write {self.bits} digits 0 or 1")
         if not 1 <= len(words) < MAX_SIZE:
             raise BadInput(f"a tape has 1 to {MAX_SIZE - 1} vectors, got {len(words)}; write {self.example}")
         return torch.tensor([[float(digit) for digit in word] for word in words])
@@ -196,7 +197,7 @@ class RepeatCopyTape(TapeDataset):
 
     def read_line(self, line: str) -> TapeBatch:
         words, _, copies = line.partition("x")
-        if not copies.strip().isdecimal() or not 1 <= int(copies) < MAX_SIZE:
+        if not re.fullmatch(r"\s*[0-9]{1,9}\s*", copies) or not 1 <= int(copies) < MAX_SIZE:
             raise BadInput(f"say how often to repeat the tape, from 1 to {MAX_SIZE - 1}: {self.example}")
         drawn = self.read_vectors(words)
         return self.lay_out(drawn[None], Size(len(drawn), int(copies)), np.zeros(1, np.uint64))

@@ -191,7 +191,7 @@ def parse_stories(content: str, task: int = 1, source: str = "the file") -> list
         number, _, rest = line.strip().partition(" ")
         if not rest:
             continue
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > 9:
             raise BadInput(f"{source}, line {row}: expected a line that begins with its number, got {line!r:.60}")
         if number == "1" or not found:
             found.append([])

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard import see
 from regard.attention.capture.watch import Traces
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.interpret.image_attribution import attribute_image, pooling_attributions, watch_image
 from regard.see.overlay import SHARE_OF_MAX, TIMES_UNIFORM, relative_to_max, relative_to_uniform
@@ -150,8 +150,8 @@ def gate_summary(name: str, gate: np.ndarray) -> str:
 def parse_point(query: str, size: tuple[int, int]) -> ImagePoint:
     """Return a point "Y,X" in pixels of the image that the model sees, as fractions of its height and width."""
     numbers = query.replace(" ", "").split(",")
-    if len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
-        raise BadInput(f"--query must be a row and a column, such as 56,112; got '{query}'.")
+    if len(numbers) != 2 or not all(n.isdecimal() and len(n) < 10 for n in numbers):
+        raise BadInput(f"--query must be a row and a column, such as 56,112; got '{shorten(query)}'.")
     y, x = map(int, numbers)
     if y >= size[0] or x >= size[1]:
         raise BadInput(f"--query {y},{x} is outside the image; the model sees {size[0]} x {size[1]} pixels.")

@@ -38,6 +38,7 @@ TYPES = {
     504: "deadline_exceeded",
 }
 UNAVAILABLE_STATUS: dict[type[Unavailable], int] = {QueueFull: 429, ShuttingDown: 503, DeadlineExceeded: 504}
+MAX_MESSAGE = 2000  # characters: a message may quote what was sent
 _BRANCH = re.compile(r"constrained-|\w+\[|function-")  # pydantic's name of one alternative of a field's type
 _PATH = re.compile(r"(?<![\w<])/(?:[\w.+@-]+/)+[\w.+@-]*")  # an absolute path
 
@@ -74,7 +75,7 @@ def error_response(
     status: int, message: str, field: str | None = None, retry_after: int | None = None, allow: str | None = None
 ) -> Response:
     """Return an error as a response; paths of this machine are left out of the message."""
-    detail: dict[str, Any] = {"type": TYPES.get(status, "error"), "message": _PATH.sub("a file", message)}
+    detail: dict[str, Any] = {"type": TYPES.get(status, "error"), "message": _PATH.sub("a file", message[:MAX_MESSAGE])}
     if field is not None:
         detail["field"] = field
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}

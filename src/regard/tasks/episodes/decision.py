@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
@@ -35,6 +36,7 @@ from regard.modalities.number import Number
 from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
+MAX_RETURN = 1e6  # far beyond any return; larger ones overflow in the model
 EVAL_BATCH_SIZE = 512  # windows in one batch of an evaluation
 
 
@@ -214,6 +216,11 @@ class DecisionAgent(Predictor):
 
         The target return is lowered by every reward. The model reads the last `context` steps.
         """
+        for number, wanted in enumerate(target_returns, 1):
+            if not abs(wanted) <= MAX_RETURN:
+                raise BadInput(
+                    f"target_return {number} must be from -{MAX_RETURN:g} to {MAX_RETURN:g}, got {wanted:g}."
+                )
         if not len(target_returns):
             raise BadInput("a rollout needs at least one target return, got none")
         if len(initial_states) != len(target_returns):
@@ -232,6 +239,7 @@ class DecisionAgent(Predictor):
         rewards, left = torch.zeros(b, steps, device=device), torch.tensor(list(target_returns), device=device)
         timesteps = torch.arange(steps, device=device).expand(b, steps)
         for t in range(steps):
+            check_cancelled()
             returns[:, t], states[:, t] = left, pendulum.observe(place)
             past = slice(max(0, t + 1 - self.context), t + 1)
             history = EpisodeBatch(*(x[:, past] for x in (returns, states, actions, timesteps)))

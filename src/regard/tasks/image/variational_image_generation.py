@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor, pair
 from regard.metrics.base import Metric, loss_metric
@@ -134,6 +135,7 @@ class LatentImageGenerator(Predictor):
     def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
         latents, drawn = [self.latent(read_seed(seed)) for seed in batch], list[GeneratedImage]()
         for at in range(0, len(latents), SAMPLED_IMAGES):
+            check_cancelled()
             z = options.temperature * torch.stack(latents[at : at + SAMPLED_IMAGES])
             canvases = cast(Any, self.model).generate(z.to(next(self.model.parameters()).device))
             drawn += [to_generated(steps) for steps in canvases]

@@ -31,8 +31,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.capture.watch import watch
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX
 from regard.data.text.stories import Stories, StoryBatch, StorySplit
@@ -232,11 +233,13 @@ class StoryAnswerer(Predictor):
         """Return the sentences that are kept, and the word ids of them and of the question."""
         sentences = split_sentences(text)
         if not sentences:
-            raise BadInput(f"the story has no sentence with words, got {text!r:.60}")
+            raise BadInput(f"the story has no sentence with words, got {shorten(repr(text), 60)}")
         if not split_words(question):
-            raise BadInput(f"the question has no words, got {question!r:.60}")
+            raise BadInput(f"the question has no words, got {shorten(repr(question), 60)}")
         if unknown := self.vocabulary.unknown([*sentences, question]):
-            log.warning(f"words that the model does not know are read as unknown: {', '.join(unknown[:10])}")
+            log.warning(
+                f"words that the model does not know are read as unknown: {shorten(', '.join(unknown[:10]), 200)}"
+            )
         if len(sentences) > self.max_sentences:
             log.warning(f"the story has {len(sentences)} sentences; the newest {self.max_sentences} are read")
             sentences = sentences[-self.max_sentences :]
@@ -244,6 +247,7 @@ class StoryAnswerer(Predictor):
 
     @torch.no_grad()
     def _answer(self, story: Int[Tensor, "1 S W"], asked: Int[Tensor, "1 W"]) -> Classes:
+        check_cancelled()
         device = next(self.model.parameters()).device
         lengths = torch.full((1,), story.shape[1], device=device)
         logits = self.model(story.to(device), lengths, asked.to(device))

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import from_dict, to_dict
 from regard.core.shapes import Float, Tensor
 from regard.core.spec import resolve
@@ -128,6 +129,7 @@ class TapePredictor(Predictor):
     @torch.no_grad()
     def answer(self, line: str) -> str:
         """Return the answer to one tape, a word of bits for each vector."""
+        check_cancelled()
         tape = self.tape.read_line(line).to(next(self.model.parameters()).device)
         vectors, cells = len(line.split()), getattr(self.model.config, "cells", None)
         if cells is not None and vectors > cells:

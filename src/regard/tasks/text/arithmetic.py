@@ -20,8 +20,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.decodable import Decodable
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.core.shapes import Float, Tensor
 from regard.data.synthetic.arithmetic import BOS, EOS, EVAL_EXAMPLES, FIRST_DIGIT, PAD, Arithmetic, ArithmeticSplit
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
@@ -130,11 +131,11 @@ class Calculator(Predictor):
 
     def add(self, line: str) -> str:
         """Return the sum as the model predicts it, without leading zeros; the shorter number is padded with zeros."""
+        check_cancelled()
         found = re.fullmatch(rf"\s*([0-{self.base - 1}]+)\s*\+\s*([0-{self.base - 1}]+)\s*", line)
         if not found:
-            raise BadInput(
-                f"{str(line)!r} is not a sum of two numbers in base {self.base}; expected for example 101+11"
-            )
+            given = shorten(repr(str(line)))
+            raise BadInput(f"{given} is not a sum of two numbers in base {self.base}; expected for example 101+11")
         numbers = [number[::-1] for number in found.groups()]
         long = max(map(len, numbers))
         a, b = (torch.tensor([[int(digit) for digit in number.ljust(long, "0")]]) for number in numbers)

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
@@ -187,6 +188,7 @@ class Chunker(Predictor):
         order = sorted(range(len(rows)), key=lambda n: -sum(map(len, parsers[n].pieces)))  # alike in length together
         with torch.inference_mode():
             for at in range(0, len(order), BATCH_SIZE):
+                check_cancelled()
                 some = order[at : at + BATCH_SIZE]
                 self._write([parsers[n] for n in some], [kinds[n] for n in some])
         return [parser.tags for parser in parsers]
@@ -203,6 +205,7 @@ class Chunker(Predictor):
         tokens, state = model.start(rows.to(device), lengths.to(device), capacity=capacity)
         base, many = self.symbols.base, self.symbols.decisions
         while live := [n for n, parser in enumerate(parsers) if not parser.ended]:
+            check_cancelled()
             logits, state = model.step(tokens, state)
             scores: Any = None  # copied to the host only if there is a decision
             written = [self.text.eos] * len(parsers)

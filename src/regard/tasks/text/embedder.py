@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from regard.attention.varlen import has_varlen_kernel
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
 from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
@@ -156,6 +157,7 @@ class TextEmbedder(EncoderPredictor):
         for some in _batches(
             flat.lengths[order].tolist(), BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]), not packed
         ):
+            check_cancelled()
             picked = order[some]
             lengths = flat.lengths[picked]
             tokens, _ = flat.pad(picked, self.text.pad)

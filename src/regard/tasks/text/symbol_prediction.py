@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.core.errors import BadInput
+from regard.core.cancellation import check_cancelled
+from regard.core.errors import BadInput, shorten
 from regard.core.shapes import Float, Tensor
 from regard.data.shards.token_shards import IGNORE_INDEX, TokenBatch, count_predicted_tokens
 from regard.data.synthetic.symbols import FIRST_SYMBOL, WORDS, SymbolRows, SymbolSplit
@@ -101,6 +102,7 @@ class SymbolPredictor(Predictor):
     @torch.no_grad()
     def fill(self, line: str) -> list[str]:
         """Return the most likely symbol at every mark of one row."""
+        check_cancelled()
         words = line.split()
         asked = [n for n, word in enumerate(words) if word.endswith("?")]
         tokens = torch.tensor([self._encode(words, asked)], device=next(self.model.parameters()).device)
@@ -118,12 +120,13 @@ class SymbolPredictor(Predictor):
                 f"got {len(words)}"
             )
         found = []
+        known = {str(number): FIRST_SYMBOL + number for number in range(symbols)}
         for word in words:
             symbol = word if word in special else word.removesuffix("?")
-            if symbol not in special and not (symbol.isascii() and symbol.isdigit() and int(symbol) < symbols):
+            if symbol not in special and symbol not in known:
                 raise BadInput(
-                    f"{word!r} is no symbol; expected 0 to {symbols - 1}, with a ? where an answer is asked, "
-                    "? for a blank or . for filler"
+                    f"{shorten(repr(word))} is no symbol; expected 0 to {symbols - 1}, with a ? where an answer is "
+                    "asked, ? for a blank or . for filler"
                 )
-            found.append(special[symbol] if symbol in special else FIRST_SYMBOL + int(symbol))
+            found.append(special[symbol] if symbol in special else known[symbol])
         return found

@@ -28,8 +28,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
 from regard.core.config import field
-from regard.core.errors import BadInput, UnknownName
+from regard.core.errors import BadInput, UnknownName, shorten
 from regard.core.shapes import Float, Tensor
 from regard.data.text.skip_gram import ContextWindowBatch, ContextWindows
 from regard.data.text.word_sentences import WordSentences
@@ -157,6 +158,7 @@ class NearestWords(Predictor):
 
     def nearest(self, word: str, top_k: int = 10) -> list[WordNeighbor]:
         """Return the words whose vectors have the largest cosine with that of `word`."""
+        check_cancelled()
         own = self.word_id(word)
         return self._nearest(self._units[own], top_k, [own])
 
@@ -183,10 +185,11 @@ class NearestWords(Predictor):
         if len(found) == 1 and found[0] in self._known:
             return found[0]
         if len(found) > 1:
-            raise BadInput(f"'{word}' is {len(found)} words ({', '.join(self.text.pieces(found))}); give one at a time")
+            words = shorten(", ".join(self.text.pieces(found[:40])))
+            raise BadInput(f"'{shorten(word)}' is {len(found):,} words ({words}); give one at a time")
         close = get_close_matches(word.lower(), self._spelled, n=4, cutoff=0.6)
         hint = f"similar ones: {', '.join(close)}" if close else "none is spelled like it"
-        raise UnknownName(f"'{word}' is not among the {len(self._known):,} words of this model; {hint}")
+        raise UnknownName(f"'{shorten(word)}' is not among the {len(self._known):,} words of this model; {hint}")
 
     @property
     def vocabulary(self) -> list[str]:
