@@ -195,6 +195,7 @@ class ImageGenerator(Predictor):
     inputs = {"seed": Number}  # noqa: RUF012
     outputs = GeneratedImage
     options = GeneratorOptions
+    examples = ("0", "7")
 
     def __init__(self, model: nn.Module, labels: Sequence[str] = ()) -> None:
         if getattr(model.config, "condition_size", None) is not None:
