@@ -45,6 +45,7 @@ GOOD_FOR = {
     "image_local_2d": "Generating images or enlarging them: a rectangle looks at a larger one around it.",
     "axial": "Images and other grids: rows in one layer, columns in the next.",
     "sinkhorn": "Text whose relevant block lies far away: a learned sorting brings it near.",
+    "sortcut": "Encoders of long texts of which a few blocks matter to every token.",
     "routing": "Long texts in which related tokens form topics: a token attends to its own cluster.",
     "reformer": "Very long inputs with few strong matches, where queries and keys may be the same vectors.",
     "linear": "Decoding without end at a constant cost a token, where sharp look-ups are not needed.",

@@ -41,6 +41,7 @@ SETTINGS = {  # with which the tokens are many
     "adaptive_span": "span=48, ramp=16, initial=0.5",
     "informer": "factor=3",
     "sinkhorn": "block=16",
+    "sortcut": "block=16",
     "routing": "clusters=6, window=40",
     "reformer": "chunk=16, buckets=8, rounds=2",
     "isab": "points=8",

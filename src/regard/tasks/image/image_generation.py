@@ -52,6 +52,7 @@ class Config:
 
     levels: int = field(256, low=2, high=256)  # intensities of a channel
     factor: int | None = field(None, low=2)  # of super-resolution, per side; None: images from nothing
+    classes: bool = False  # give the model the label of every image, and draw images of a class
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageGeneration:
         """Return the task on these data: an ImageDataset or ImageShards."""
@@ -78,6 +79,9 @@ class ImageGeneration(SplitTask[Any]):
             raise BadInput(
                 f"task.factor={config.factor} does not divide the {sides[0]} x {sides[1]} pixels of an image"
             )
+        if config.classes and config.factor is not None:
+            raise BadInput("task.classes=true is for images from nothing; leave it out with task.factor")
+        self.labels = data.labels() if config.classes else []
         self.dimensions = len(data.mean) * sides[0] * sides[1]  # of an image
 
     def fit(self, config: Any) -> Any:
@@ -89,6 +93,7 @@ class ImageGeneration(SplitTask[Any]):
             channels=len(self.data.mean),
             levels=self.config.levels,
             condition_size=small,
+            **({"num_classes": len(self.labels)} if self.labels else {}),
         )
 
     def count(self, batch: ImageBatch) -> int:
@@ -103,20 +108,23 @@ class ImageGeneration(SplitTask[Any]):
         self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the negative log-likelihood summed over the images of the batch, in nats."""
-        inputs = self.inputs(batch.pixels)
+        inputs = self.inputs(batch.pixels, batch.labels)
         logits, pass_state = call_with_state(model, *inputs)
         total = intensity_loss(logits, inputs[0])
         return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
-    def inputs(self, pixels: UInt8[Tensor, "B C Y X"]) -> tuple[Int[Tensor, "B C Y X"], ...]:
-        """Return what the model is given: images, and for super-resolution small ones."""
-        images = to_levels(pixels, self.config.levels)
-        if self.config.factor is None:
-            return (images,)
-        return images, to_levels(reduce_images(pixels, self.config.factor), self.config.levels)
+    def inputs(self, pixels: UInt8[Tensor, "B C Y X"], labels: Int[Tensor, " B"]) -> tuple[Any, ...]:
+        """Return what the model is given: images, for super-resolution small ones, and the classes if it knows them."""
+        images, small = to_levels(pixels, self.config.levels), None
+        if self.config.factor is not None:
+            small = to_levels(reduce_images(pixels, self.config.factor), self.config.levels)
+        given = (images, small, labels if self.config.classes else None)
+        return given if self.config.classes else given[: 1 if small is None else 2]
 
     def describe(self) -> dict[str, Any]:
-        return {"name": "image_generation" if self.config.factor is None else "super_resolution"}
+        if self.config.factor is not None:
+            return {"name": "super_resolution"}
+        return {"name": "image_generation"} | ({"labels": self.labels} if self.labels else {})
 
     def card(self) -> str:
         train, (y, x) = self.dataset("train"), pair(self.data.pixels)
@@ -125,8 +133,8 @@ class ImageGeneration(SplitTask[Any]):
 
     def measure(self, model: nn.Module, batch: ImageBatch) -> dict[str, Tensor]:
         nats = torch.zeros((), dtype=torch.float64, device=batch.pixels.device)
-        for pixels in batch.pixels.split(EVAL_IMAGES):
-            inputs = self.inputs(pixels)
+        for pixels, labels in zip(batch.pixels.split(EVAL_IMAGES), batch.labels.split(EVAL_IMAGES), strict=True):
+            inputs = self.inputs(pixels, labels)
             nats = nats + intensity_loss(model(*inputs), inputs[0]) / self.dimensions
         return {"loss": nats, "bits_per_dim": nats / math.log(2)}
 
@@ -162,6 +170,13 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
+class GeneratorOptions(SamplingOptions):
+    """Options of drawing from nothing."""
+
+    label: str | None = field(None, help="class of the image, for models that know classes; None: by the seed, in turn")
+
+
+@dataclass(frozen=True)
 class SuperResolutionOptions(SamplingOptions):
     """Options of enlarging."""
 
@@ -174,19 +189,32 @@ class ImageGenerator(Predictor):
     draw = regard.load("runs/mnist")
     draw(7)                              GeneratedImage
     draw(range(16), temperature=0.9)     a list of sixteen
+    draw(7, label="8")                   of a class, if the model knows classes
     """
 
     inputs = {"seed": Number}  # noqa: RUF012
     outputs = GeneratedImage
-    options = SamplingOptions
+    options = GeneratorOptions
+    examples = ("0", "7")
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, labels: Sequence[str] = ()) -> None:
         if getattr(model.config, "condition_size", None) is not None:
             raise BadInput("This model enlarges small images; use SuperResolution.")
-        self.model = model.eval()
+        self.model, self.many = model.eval(), int(getattr(model.config, "num_classes", 0))
+        self.labels = [*labels] or [str(number) for number in range(self.many)]
 
     def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
-        return draw_images(self.model, [read_seed(value) for value in batch], None, options.temperature)
+        seeds = [read_seed(value) for value in batch]
+        return draw_images(self.model, seeds, None, options.temperature, self._classes(seeds, options.label))
+
+    def _classes(self, seeds: Sequence[int], label: str | None) -> list[int] | None:
+        """Return the class of each image; None for a model that knows none."""
+        if label is not None and label not in self.labels:
+            known = f"it knows {', '.join(self.labels)}" if self.labels else "it was trained without classes"
+            raise BadInput(f"This model draws no '{label}'; {known}.")
+        if not self.many:
+            return None
+        return [seed % self.many if label is None else self.labels.index(label) for seed in seeds]
 
 
 class SuperResolution(Predictor):
@@ -224,9 +252,13 @@ class SuperResolution(Predictor):
 
 
 def draw_images(
-    model: nn.Module, seeds: Sequence[int], small: Int[Tensor, "B C y x"] | None, temperature: float
+    model: nn.Module,
+    seeds: Sequence[int],
+    small: Int[Tensor, "B C y x"] | None,
+    temperature: float,
+    labels: Sequence[int] | None = None,
 ) -> list[GeneratedImage]:
-    """Draw an image of each seed (and of each small image); the others of the batch do not change it."""
+    """Draw an image of each seed (and of each small image, or class); the others of the batch do not change it."""
     from regard.decoding.beam_search import greedy_search, sample
 
     decodable, drawn = cast(Any, model), list[GeneratedImage]()
@@ -234,7 +266,10 @@ def draw_images(
     for at in range(0, len(seeds), SAMPLED_IMAGES):
         some = list(seeds[at : at + SAMPLED_IMAGES])
         inputs = [decodable.begin(len(some), device)]
-        inputs += [] if small is None else [small[at : at + SAMPLED_IMAGES].to(device)]
+        if labels is not None:
+            inputs += [None, torch.tensor(labels[at : at + SAMPLED_IMAGES], device=device)]
+        elif small is not None:
+            inputs += [small[at : at + SAMPLED_IMAGES].to(device)]
         if temperature:
             found = [
                 best
