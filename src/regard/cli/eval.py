@@ -96,6 +96,7 @@ def evaluate(
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
       regard eval shakespeare --data tinyshakespeare --split val --attention linear
       regard eval minilm --data sst2 --attention "performer(features=256)"
+      regard eval runs/rooms --data middlebury --split test
     """
     from regard.cli import FAILED, print_status
     from regard.metrics.base import Metric
@@ -230,6 +231,7 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     from dataclasses import replace
 
     from regard.data.images.image_dataset import ImageDataset
+    from regard.data.images.scene_dataset import SceneDataset
     from regard.training.evaluation import dataset_for_model
     from regard.training.recipe import load_saved_recipe
     from regard.weights.folder import CONFIG
@@ -237,7 +239,8 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     changes = {key: value for key, value in changes.items() if value is not None}
     if (folder / "recipe.json").is_file():
         own = load_saved_recipe(folder).data
-        if corpus is not None and isinstance(own, ImageDataset) and (folder / "model" / CONFIG).is_file():
+        named = isinstance(own, ImageDataset) or (isinstance(own, SceneDataset) and not hasattr(own, "path"))
+        if corpus is not None and named and (folder / "model" / CONFIG).is_file():
             return dataset_for_model(folder / "model", corpus, **changes)  # which must have the model's labels
         if corpus is not None:
             changes["corpus" if hasattr(own, "corpus") else "path"] = corpus
