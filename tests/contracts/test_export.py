@@ -43,6 +43,7 @@ FIXED = {
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
     "swin_pyramid": "size: as for swin",
     "efficientnet_lite": "size: the padding of a convolution with a stride depends on it",
+    "caption_transformer": "size: as for efficientnet_lite, its encoder",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
 # In ONNX a network of PyTorch's is one node of any length; a loop of ours is written out there too.
