@@ -8,6 +8,7 @@ licence    Fashion-MNIST: MIT; digits in fonts of matplotlib
 paper      Xu et al., Show, Attend and Tell, ICML 2015, arXiv:1502.03044
 machine    one CPU thread
 expected   not known: nobody else has these scenes
+measured   not trained to its end yet
 command    regard train scene_captions --out runs/scene-captions
            regard caption scene.png --model runs/scene-captions --see looked.png
 """

@@ -44,6 +44,7 @@ FIXED = {
     "swin_pyramid": "size: as for swin",
     "efficientnet_lite": "size: the padding of a convolution with a stride depends on it",
     "learn_to_pay_attention": "size: whether the last of its grids has a single cell depends on it",
+    "caption_transformer": "size: as for efficientnet_lite, its encoder",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
 # In ONNX a network of PyTorch's is one node of any length, and a pooling one of any size; a loop of ours is written out

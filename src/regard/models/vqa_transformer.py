@@ -8,8 +8,8 @@
     words     x ← x + self(x);    x ← x + cross(x, patches);    x ← x + feed(x)        in every layer of the decoder
 
 ``model(images, questions)`` returns the logits of the answers to one question about each image (B T), or to several
-(B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of what every
-patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
+(B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of
+what every patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
 
 This is the image-grounded text encoder of BLIP with a classifier of answers, as in the VQA data's own baselines.
 

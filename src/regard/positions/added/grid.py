@@ -5,8 +5,8 @@
 R_Y and R_X are the weights of a bicubic (or bilinear, as in DPT) resize of rows and of columns. `antialias` smooths
 where the grid shrinks, as in timm; without it the cubic has another coefficient too, as in transformers. At the
 training size the table is added unchanged. Tokens before the grid (class, distillation) have `prefix` rows of their
-own, which are never resized; further ones get zeros. The table begins with normal numbers of deviation `std`: 0.02 as in
-the paper is little beside the tokens of a stem of convolutions, and a question of left and right then learns late.
+own, which are never resized; further ones get zeros. The table begins with normal numbers of deviation `std`; DeiT's
+0.02 is little beside the tokens of a stem of convolutions, which have a deviation of about 0.5.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
 """

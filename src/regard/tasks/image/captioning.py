@@ -311,7 +311,8 @@ class Captioner(Predictor):
         rows = self.text.pieces([*words, self.text.eos])
         y, x = self.grid_size
         columns = [f"{row},{column}" for row in range(y) for column in range(x)]
-        return self.text.decode([words])[0], [trace.with_labels(rows, columns) for trace in seen.traces("align")]
+        traces = seen.traces("align") or seen.traces("cross")  # of an aligner, or of every layer of a Transformer
+        return self.text.decode([words])[0], [trace.with_labels(rows, columns) for trace in traces]
 
     @torch.no_grad()
     def read_caption(self, image: Any, words: list[int]) -> Float[Tensor, "1 T V"]:
