@@ -43,6 +43,7 @@ MODELS: Registry = {
     "ctc": ("regard.models.ctc", "CTC"),
     "attention_asr": ("regard.models.attention_asr", "AttentionASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
+    "image_gpt": ("regard.models.image_gpt", "ImageGPT"),
     "vqa_transformer": ("regard.models.vqa_transformer", "VQATransformer"),
     "draw": ("regard.models.draw", "DRAW"),
     "detr": ("regard.models.detr", "DETR"),
