@@ -37,6 +37,7 @@ FIXED = {
     "show_and_tell": UNROLLED,
     "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
+    "image_gpt": "size: that of its images is part of the model",
     "draw": "size: that of its images is part of the model",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
@@ -59,7 +60,8 @@ ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
     (
         *("gpt", "bert", "star_transformer", "bp_transformer", "sac", "gru_to_attention", "decision_transformer"),
-        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer", "segmenter"),
+        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer", "image_gpt"),
+        "segmenter",
     ),
     ONE,
 )
@@ -71,7 +73,7 @@ SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_
 SMALL |= {name: {"backbone": backbone("tiny", layers=(1, 1), norm="batch")} for name in ("detr", "deformable_detr")}
 PICTURES = ("detr", "deformable_detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid", "efficientnet_lite", "lr_net", "learn_to_pay_attention")
-PICTURES += ("draw", "vqa_transformer", "ram")
+PICTURES += ("draw", "image_gpt", "vqa_transformer", "ram")
 EARLY = ("gpt", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 

@@ -232,9 +232,13 @@ def _full_lengths(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
 
 
 def _images(model: nn.Module, shape: InputShape) -> Tensor:
-    """Return images, clips if the Config has `num_frames`, intensities as integers if it has `levels`."""
+    """Return images, clips if the Config has `num_frames`, intensities as integers if it has `levels`.
+
+    A model with a palette gets the numbers of its colours.
+    """
     config = getattr(model, "config", None)
     channels, y, x = image_shape(config, shape)
+    channels = 1 if hasattr(model, "palette") else channels
     frames = getattr(config, "num_frames", 0)
     dtype = torch.uint8 if hasattr(config, "levels") else None
     return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x, dtype=dtype)

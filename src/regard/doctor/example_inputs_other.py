@@ -208,7 +208,7 @@ def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
     tokens = torch.randint(config.levels, (len(TARGET_LENGTHS), model.length), generator=generator)
-    if config.condition_size is None:
+    if getattr(config, "condition_size", None) is None:
         return TargetInputs((tokens,), (None,), ("tokens",), 0, _token_logits, steps=_token_by_token)
     size = len(tokens), config.channels, *pair(config.condition_size)
     small = torch.randint(config.levels, size, generator=generator)

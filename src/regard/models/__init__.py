@@ -47,6 +47,7 @@ MODELS: Registry = {
     "conformer": ("regard.models.conformer", "Conformer"),
     "hybrid_asr": ("regard.models.hybrid_asr", "HybridASR"),
     "image_transformer": ("regard.models.image_transformer", "ImageTransformer"),
+    "image_gpt": ("regard.models.image_gpt", "ImageGPT"),
     "vqa_transformer": ("regard.models.vqa_transformer", "VQATransformer"),
     "draw": ("regard.models.draw", "DRAW"),
     "detr": ("regard.models.detr", "DETR"),

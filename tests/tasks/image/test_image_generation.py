@@ -69,7 +69,7 @@ def test_the_loss_is_the_negative_log_likelihood(pictures):
     model = regard.build("image_transformer", **vars(one.fit(TINY))).eval()
     pixels = torch.randint(256, (3, 3, 8, 8), dtype=torch.uint8)
     batch = ImageBatch(pixels, torch.zeros(3, dtype=torch.long))
-    images, small = one.inputs(pixels, batch.labels)
+    images, small = one.inputs(None, pixels, batch.labels)
     log_probs = model(images, small).log_softmax(-1).gather(-1, images[..., None])
     total, parts = one.loss(model, batch)
     torch.testing.assert_close(total, -log_probs.sum())
