@@ -34,6 +34,8 @@ FIXED = {
     "dmn": UNROLLED,
     "memnn": UNROLLED,
     "attention_asr": UNROLLED,
+    "conformer": "length: a program made of several subsampled frames takes all lengths but that of one",
+    "hybrid_asr": "length: as for conformer",
     "show_and_tell": UNROLLED,
     "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
@@ -50,7 +52,7 @@ FIXED = {
 }
 # In ONNX a network of PyTorch's is one node of any length, and a pooling one of any size; a loop of ours is written out
 # there too.
-FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention"}
+FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention", "conformer", "hybrid_asr"}
 NOT_IN_ONNX = {
     "elmo": "its LSTM narrows what it says, which ONNX's has no part for",
     "dnc": "cells are sorted by usage with ties in order, and ONNX has no stable sort",
@@ -67,6 +69,8 @@ SMALL = dict.fromkeys(
 )
 SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
+# of three frames two are left: a size of one in an example would be taken for a constant
+SMALL |= {name: {"layers": 1, "subsampling_layers": 1} for name in ("conformer", "hybrid_asr")}
 SMALL["lr_net"] = SMALL["resnet"]
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}

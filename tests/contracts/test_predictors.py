@@ -13,6 +13,7 @@ from regard.core.cancellation import Cancelled, cancel_when
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
 from regard.modalities import Input, Output, PointPreprocess, Preprocess, Text
+from regard.modalities.audio import AudioPreprocess
 from regard.models import build
 from regard.models.elmo import Config as ELMoConfig
 from regard.models.elmo import ELMo
@@ -23,6 +24,7 @@ from regard.models.t5 import Config as T5Config
 from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
+from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
@@ -155,6 +157,11 @@ MAKE = {
     "pronunciation": lambda: Pronouncer(transformer(tokenizer("letters").size), tokenizer("letters")),
     "ctc_speech_recognition": lambda: regard.load("digits"),
     "speech_recognition": lambda: regard.load("digits-listen"),
+    "joint_speech_recognition": lambda: JointSpeechRecognizer(
+        perturb(build("hybrid_asr", size="tiny", vocab=14, input_dim=40, layers=1)),
+        regard.load("digits-listen").text,
+        AudioPreprocess(),
+    ),
     "arithmetic": lambda: Calculator(
         NeuralGPU(NeuralGPUConfig(vocab=7, width=4, rows=1, decoder="image", length_offset=2.0))
     ),
@@ -211,6 +218,7 @@ ITEMS = {
     "pronunciation": [("the",), ("old",), ("cat",)],
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "joint_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "arithmetic": [("1011+110",), ("1+1",)],
     "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
