@@ -47,7 +47,7 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     an image model of transformers or timm.
     """
     from regard.tasks import PREDICTORS
-    from regard.weights.folder import load_model, model_folder
+    from regard.weights.folder import config_errors, load_model, model_folder
 
     folder = model_folder(_resolve_folder(source))
     if folder not in zoo().values():  # a shipped model starts without the importers
@@ -64,16 +64,16 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     for key in arguments:
         if key not in takes:
             raise UnknownName(f"the task '{name}' takes no '{key}'; {did_you_mean(key, takes)}")
-    for key, value in arguments.items():
-        hint = takes[key].annotation
-        hint = vars(import_module(cls.__module__)).get(hint) if isinstance(hint, str) else hint
-        if is_dataclass(hint):  # a value such as Preprocess, stored as plain values
-            arguments[key] = coerce(value, hint, key)
-    if "text" not in takes:  # a task without words
-        return cls(found.model, **arguments)
-    if found.text is None:
+    if "text" in takes and found.text is None:
         raise BadInput(f"{source} was saved for '{name}' but has no tokenizer.json; save it again with its vocabulary")
-    return cls(found.model, found.text, **arguments)
+    with config_errors(folder):
+        for key, value in arguments.items():
+            hint = takes[key].annotation
+            hint = vars(import_module(cls.__module__)).get(hint) if isinstance(hint, str) else hint
+            if is_dataclass(hint):  # a value such as Preprocess, stored as plain values
+                arguments[key] = coerce(value, hint, key)
+        parts = (found.model, found.text) if "text" in takes else (found.model,)  # else a task without words
+        return cls(*parts, **arguments)
 
 
 def predictor_class(source: str | Path) -> type[Predictor] | None:

@@ -56,6 +56,7 @@ from regard.tasks.text.word2vec import NearestWords
 from regard.tokens.story_words import StoryWords
 from regard.tokens.tokenizer import Tokenizer
 from regard.tokens.word_tokenizer import build_vocabulary
+from tests.long_params import rest_is_long
 
 LINES = ["The old dog barks at the cat.", "A cat sleeps on the mat, and the dogs look on.", "Two dogs play."]
 SMALL = {"width": 16, "heads": 2}
@@ -472,3 +473,20 @@ def test_what_is_refused_for_its_length_is_not_repeated_in_full(name):
 def test_a_tape_repeated_a_number_of_times_of_thousands_of_digits_is_refused():
     one = TapePredictor(build("ntm", size="tiny"), "repeat_copy", {"bits": 4})
     refused(lambda: one("1010 x" + "9" * 5000), BadInput)
+
+
+@pytest.mark.parametrize("name", rest_is_long(NAMES, "captioning", "chunking", "decision"))
+def test_a_task_in_config_json_with_values_of_other_kinds_is_refused_in_one_line_or_loaded(name, tmp_path):
+    folder = tmp_path / "saved"
+    regard.save(predictor(name), folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    for key in config["task"]:
+        for value in (10**9, None, "x", {}, [], [[1]]):
+            hostile = config | {"task": config["task"] | {key: value}}
+            (folder / "config.json").write_text(json.dumps(hostile), encoding="utf-8")
+            said = ""
+            try:
+                regard.load(folder)
+            except RegardError as error:
+                said = str(error)
+            assert "\n" not in said

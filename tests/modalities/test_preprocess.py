@@ -54,3 +54,12 @@ def test_training_and_prediction_see_the_same_numbers():
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(BadInput):
         Preprocess(**{"size": 32} | settings)
+
+
+@pytest.mark.parametrize("side", [384, 400, 500])
+def test_a_photo_that_a_model_would_read_as_thousands_of_times_its_size_is_refused(side):
+    preprocess = Preprocess(384, crop_mode="ratio", multiple=32)
+    assert preprocess.at(PIL.new("L", (6000, side))).size[1] <= 6144
+    with pytest.raises(BadInput, match=rf"{side} x 80000 pixels is too long and thin.*crop it first"):
+        preprocess.at(PIL.new("L", (80_000, side)))
+    assert preprocess.at(PIL.new("L", (80_000, 32))).size == (32, 384)  # the other side decides

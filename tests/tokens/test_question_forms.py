@@ -25,3 +25,7 @@ def test_other_questions_are_refused_with_the_reason():
 
 def test_words_are_those_of_forms_and_slots():
     assert " ".join(FORMS.words()) == "are bag bags how is left many of red shoe the there"
+
+
+def test_long_unknown_words_are_not_repeated_in_full():
+    assert len(FORMS.explain_refusal("How many " + "9" * 5000)) < 300

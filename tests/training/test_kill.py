@@ -69,7 +69,7 @@ class ProcessPool:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
 
@@ -110,7 +110,7 @@ def saves(out):
     return sorted(path for path in (out / "checkpoints").glob("st?p-*"))
 
 
-def wait_for(sign, pid, seconds=30.0):
+def wait_for(sign, pid, seconds=300.0):
     """Wait until something is seen, or the process is gone."""
     began = time.monotonic()
     while not sign():
@@ -211,9 +211,9 @@ def test_a_killed_command_resumes_when_it_is_run_again(nursery, recipe_file, und
     command = [sys.executable, "-m", "regard.training", recipe_file, "train.save_interval=1", "--out", str(out)]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, env=env, stdout=quiet, stderr=quiet)
-    assert wait_for(lambda: saves(out) and strays(out), process.pid, 60)
+    assert wait_for(lambda: saves(out) and strays(out), process.pid)
     process.kill()
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(300) == -signal.SIGKILL
     assert [find_damage(path) for path in saves(out)] == [None] * len(saves(out))
     log = tmp_path / "log"
     words = ["--resume", "--out", str(out), f"train.save_interval={SAVE}"]

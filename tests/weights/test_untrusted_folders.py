@@ -8,12 +8,13 @@ from contextlib import suppress
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import regard
 from regard.core.errors import BadInput, RegardError
 from regard.models import build
 from regard.tokens.tokenizer import MAX_EXPANSION, Tokenizer
-from regard.weights.folder import read_tensors
+from regard.weights.folder import building, read_tensors
 from regard.weights.hf import bert, gpt2, marian, t5
 from regard.weights.hf import swin as hf_swin
 from regard.weights.hf import vit as hf_vit
@@ -86,6 +87,19 @@ def test_own_folders_are_compared_with_their_weights_too(field, value, tmp_path)
     with pytest.raises(BadInput, match=f"{field}=|larger model|can be built"):
         regard.load(tmp_path / "m")
     assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(30_000_000, 8), lambda: torch.zeros(2**40), lambda: torch.full((9**9, 9), 1.0),
+    lambda: torch.arange(10**10), lambda: nn.Embedding(30_000_000, 8), lambda: nn.Linear(10**6, 10**6),
+    lambda: 0.1 * torch.rand(10**6, 10**6),
+])  # fmt: skip
+def test_a_tensor_far_larger_than_the_weights_is_refused_before_it_is_filled(make, tmp_path):
+    stored = {"a": torch.ones(100)}
+    with pytest.raises(BadInput, match="larger model than the 100 weights"), building({}, stored, tmp_path):
+        make()
+    with building({}, stored, tmp_path):
+        assert torch.randn(1000, 1000).shape == torch.ones(1000, 1000).shape
 
 
 VALUES = [[], [1], {}, {"a": [1]}, "words", None, True, -1, 0, 1.5, 10**30, [[[]]]]

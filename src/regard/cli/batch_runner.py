@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.lines import Line, OutputFile
-from regard.core.errors import BadInput, RegardError, oom_advice
+from regard.core.errors import BadInput, RegardError, oom_advice, shorten
 from regard.modalities.text import Text
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class BatchRunner:
         message, given = " ".join(str(why).split()), " ".join(item.input.split())
         if item.is_file and given in message:
             message = message.replace(given, item.name)
-        elif item.name not in message:
-            message = f"{item.name}: {message}"
+        elif (name := shorten(item.name, 300)) not in message:
+            message = f"{name}: {message}"
         if self.failed <= MAX_MESSAGES:
             print_status(message)
         return message

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CROP_MODES = ("center", "squash", "border", "corner", "edges", "ratio")
 CROP_ROUNDINGS = ("even", "down")
+MAX_RATIO = 16  # of the pixels that a model reads with crop_mode "ratio" to those of its own size
 CHANNELS = (1, 3, 4)  # of an array or a tensor: grey, RGB, RGB with alpha
 
 
@@ -151,6 +152,9 @@ class Preprocess:
         size = _fit_edges((high, wide), self.size)
         if self.crop_mode == "ratio":
             size = _fit_ratio((high, wide), self.size, self.multiple)
+            if size[0] * size[1] > MAX_RATIO * self.size[0] * self.size[1]:  # attention costs the square
+                read = f"the model would read it as {size[0]} x {size[1]}"
+                raise BadInput(f"An image of {high} x {wide} pixels is too long and thin, {read}; crop it first.")
         return replace(self, size=size, crop=1.0, crop_mode="squash", multiple=1)
 
     def view(self, image: Any) -> PILImage:

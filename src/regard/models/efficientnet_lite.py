@@ -49,8 +49,8 @@ class Config:
     num_classes: int = field(1000, low=0)  # 0: no head, return the pooled vector
     image_size: int | tuple[int, int] = 224  # size in training; any other works
     channels: int = 3
-    width_factor: float = field(1.0, above=0)
-    depth_factor: float = field(1.0, above=0)
+    width_factor: float = field(1.0, above=0, high=16)
+    depth_factor: float = field(1.0, above=0, high=16)
     stem_width: int = 32
     stem_stride: Literal[1, 2] = 2  # 1 for small images
     head_width: int = 1280

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from regard.core.errors import shorten
 from regard.tokens.story_words import split_words
 
 _SLOT = re.compile(r"{(\w+)}")
@@ -37,7 +38,7 @@ class QuestionForms:
             return "a thing is not compared with itself"
         known = {*self.words()}
         if unknown := [word for word in dict.fromkeys(words) if word not in known]:
-            return f"words that were never learned: {', '.join(unknown[:10])}"
+            return f"words that were never learned: {shorten(', '.join(unknown[:10]), 200)}"
         return "a form of question that was never learned"
 
     def words(self) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -29,6 +30,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard
 from regard.core.config import to_dict
@@ -378,17 +380,18 @@ def building(config: Any, tensors: Mapping[str, Tensor], folder: Path) -> Iterat
                 f"{folder / CONFIG} asks for {name}={layers:,}, but its weights are {len(tensors):,} tensors"
             )
     stored = sum(value.numel() for value in tensors.values() if isinstance(value, Tensor))
-    left = 2 * stored + 10_000_000
+    left = largest = 2 * stored + 10_000_000
+    too_large = BadInput(f"{folder / CONFIG} asks for a larger model than the {stored:,} weights of its folder")
 
     def count(module: nn.Module, name: str, parameter: Any) -> None:
         nonlocal left
         left -= 0 if parameter is None else parameter.numel()
         if left < 0:
-            raise BadInput(f"{folder / CONFIG} asks for a larger model than the {stored:,} weights of its folder")
+            raise too_large
 
     hook = register_module_parameter_registration_hook(count)
     try:
-        with skip_init():
+        with skip_init(), _NoTensorAbove(4 * largest, too_large):
             yield
     except (TypeError, ValueError, RuntimeError, AssertionError, OverflowError, MemoryError) as error:
         # torch's errors for impossible sizes
@@ -396,6 +399,29 @@ def building(config: Any, tensors: Mapping[str, Tensor], folder: Path) -> Iterat
         raise BadInput(f"{folder / CONFIG} does not describe a model that can be built: {reason}") from None
     finally:
         hook.remove()
+
+
+class _NoTensorAbove(TorchDispatchMode):
+    """Raise an error before a tensor of more than `most` numbers is made of nothing: `randn` would fill it first."""
+
+    def __init__(self, most: int, error: BadInput) -> None:
+        super().__init__()
+        self.most, self.error = most, error
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, (list, tuple)) and all(isinstance(n, int) for n in first):
+            numbers = math.prod(first)
+        else:  # arange, eye, linspace
+            numbers = max((abs(n) for n in args if isinstance(n, int)), default=0) if _counts(func) else 0
+        if numbers > self.most:
+            raise self.error
+        return func(*args, **(kwargs or {}))
+
+
+def _counts(func: Any) -> bool:
+    """Whether an operation makes as many numbers as an argument says."""
+    return func.overloadpacket in (torch.ops.aten.arange, torch.ops.aten.eye, torch.ops.aten.linspace)
 
 
 @contextmanager

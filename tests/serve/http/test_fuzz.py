@@ -100,7 +100,7 @@ def service():
 @pytest.fixture(scope="module")
 def look(service):
     given = {"model": "fill-en", "inputs": {"text": "A [MASK] is here."}}
-    found = httpx.post(f"{service}/explore/inspections", json=given, timeout=60).json()
+    found = httpx.post(f"{service}/explore/inspections", json=given, timeout=300).json()
     return found["id"], found["maps"][0]["name"]
 
 
@@ -120,7 +120,7 @@ def sent(case, service, look):
             case.query["map"] = name
     if "/inspections" in case.path and isinstance(case.body, dict) and "inputs" in case.body:
         case.body |= {"model": "fill-en", "inputs": {"text": "A [MASK]."}} if len(str(case.body)) % 2 else {}
-    answer = case.call(base_url=service, timeout=60)
+    answer = case.call(base_url=service, timeout=300)
     assert answer.status_code != 500, answer.text[:500]
     assert answer.status_code < 500 or answer.status_code in (503, 504), answer.status_code
     if answer.status_code >= 400:
@@ -143,7 +143,7 @@ def tried(operation, service, look, number):
     run()
     if operation.path.startswith("/v1/") and 200 not in statuses:
         usable = {"inputs": [USABLE.get(operation.path.rpartition("/")[2], "Two dogs.")]}
-        assert httpx.post(f"{service}{operation.path}", json=usable, timeout=60).status_code == 200
+        assert httpx.post(f"{service}{operation.path}", json=usable, timeout=300).status_code == 200
 
 
 @every

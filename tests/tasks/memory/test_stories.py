@@ -116,6 +116,11 @@ def test_training_learns_and_the_saved_model_answers(tmp_path, caplog):
         answer("Zeno went to the garden. " * 6, "Where is Zeno?")
     assert "unknown: zeno" in caplog.text
     assert "6 sentences; the newest 4 are read" in caplog.text
-    for text, question, message in (("...", "Where?", "no sentence"), ("A garden.", "?", "no words")):
+    for text, question, message in (
+        ("...", "Where?", "no sentence"),
+        ("A garden.", "?", "no words"),
+        ("a " * 501, "Where?", "at most 500 words, got 501"),
+        ("A garden.", "a " * 501, "at most 500 words, got 501"),
+    ):
         with pytest.raises(BadInput, match=message):
             answer(text, question)

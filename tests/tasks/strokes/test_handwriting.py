@@ -192,6 +192,7 @@ def test_a_primed_network_goes_on_as_if_it_had_written_the_prime():
         ("", {}, "empty"),
         ([], {}, "empty"),
         (["1", ""], {}, "empty"),
+        ("1" * 251, {}, "at most 250 characters can be written in one line, got 251"),
         ("1", {"bias": -1.0}, "bias"),
         ("1", {"bias": float("nan")}, "bias"),
         ("1", {"num_samples": 0}, "num_samples must be at least 1"),

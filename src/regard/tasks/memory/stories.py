@@ -46,6 +46,7 @@ from regard.tokens.story_words import StoryWords, split_sentences, split_words
 
 log = logging.getLogger("regard")
 
+MAX_WORDS = 500  # of a sentence that is asked about
 FAILED = 0.05  # a task with a larger error counts as failed
 
 
@@ -236,6 +237,9 @@ class StoryAnswerer(Predictor):
             raise BadInput(f"the story has no sentence with words, got {shorten(repr(text), 60)}")
         if not split_words(question):
             raise BadInput(f"the question has no words, got {shorten(repr(question), 60)}")
+        longest = max(len(split_words(sentence)) for sentence in [*sentences, question])
+        if longest > MAX_WORDS:  # all sentences are padded to the longest
+            raise BadInput(f"a sentence may have at most {MAX_WORDS} words, got {longest:,}; cut it up")
         if unknown := self.vocabulary.unknown([*sentences, question]):
             log.warning(
                 f"words that the model does not know are read as unknown: {shorten(', '.join(unknown[:10]), 200)}"

@@ -39,6 +39,7 @@ from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
 
 EVAL_BATCH_SIZE = 64  # lines in one batch of an evaluation
+MAX_CHARACTERS = 250  # of a line: the window is kept for every point, so memory grows with the square
 POINTS_PER_CHARACTER = 80  # limit, on average over a line
 
 
@@ -288,6 +289,9 @@ class HandwritingSynthesizer(Predictor):
         if self.letters and (unknown := sorted({c for text in texts for c in text} - set(self.letters))):
             shown = ", ".join(repr(c) for c in unknown[:8])
             raise BadInput(f"this model cannot write {shown}; it knows the characters {self.letters}")
+        if (longest := max(map(len, texts))) > MAX_CHARACTERS:
+            allowed = f"at most {MAX_CHARACTERS} characters can be written in one line"
+            raise BadInput(f"{allowed}, got {longest:,}; write several lines")
         if num_samples < 1:
             raise BadInput(f"num_samples must be at least 1, got {num_samples}")
         if not (math.isfinite(bias) and bias >= 0):
