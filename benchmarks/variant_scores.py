@@ -277,14 +277,15 @@ def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
 
 def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
     """Make or read the data once, so that the forked processes share it."""
+    import torch
+
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for task in dict.fromkeys(task for task, _, _ in jobs):
         about = TASKS[task]
         recipe = load(about.recipe, [*about.settings, *(about.screening if args.screen else ())])
         made = recipe.task.build(recipe.data, seed=0, folder=None)
         for split in ("train", "val"):
             made.dataset(split)
-    import torch
-
     if torch.cuda.is_initialized():
         raise SystemExit("reading the data has touched the GPU, so processes cannot be forked")
 

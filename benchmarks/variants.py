@@ -452,6 +452,7 @@ def prepare_forks() -> None:
     import torch._inductor.compile_fx
     import torch.nn.attention.flex_attention
 
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for name in names():
         resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention")
     if torch.cuda.is_initialized():

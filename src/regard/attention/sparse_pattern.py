@@ -378,9 +378,13 @@ def _block_mask(pattern: SparsePattern, n: int, causal: bool, blocks: _Blocks, r
     some, whole = (blocks.needed, None) if rest is not None or blocks.full is None else blocks[:2]
     if whole is not None:  # the rest of a mask may forbid a part of any block
         some = some & ~whole
+    count, index = _in_order(some)
+    full_count, full_index = (None, None) if whole is None else _in_order(whole)
     return BlockMask.from_kv_blocks(
-        *_in_order(some),
-        *((None, None) if whole is None else _in_order(whole)),
+        count,
+        index,
+        full_count,
+        full_index,
         BLOCK_SIZE=(FLEX_BLOCK, FLEX_BLOCK),
         mask_mod=allow,
         seq_lengths=(n, n),
