@@ -19,7 +19,7 @@ With `--screen` the budget is time: a trial of some updates, while as many other
 into `--seconds`, and the schedule has that length; so a faster mechanism makes more updates. Rows all have one length
 and nothing is compiled but FlexAttention's kernels, so that an update is one CUDA graph. Mechanisms that hold whole
 matrices take much memory: only as many of them run at a time as fit into `--memory`. An update reads 16,384 tokens in
-every task. Scores are those of the validation split.
+every task. Scores are those of the validation split, under names that end in _screen.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ TASKS = {
 }
 
 
+SCREEN = "_screen"  # ends the names of tasks whose budget is time
 TRIAL = 20  # updates whose time is taken; those before compile and capture
 WARMUP = 6
 # GiB that a run is expected to take, not measured: a matrix of scores has 8 x 4 x 2048² numbers, half a GiB, and some
@@ -111,7 +112,7 @@ def run(task: str, attention: str, seed: int, args: argparse.Namespace) -> dict[
     """Train and score one model; return its record."""
     from regard.training import evaluate, train
 
-    about, began = TASKS[task], time.time()
+    about, began = TASKS[task.removesuffix(SCREEN)], time.time()
     settings = [
         *about.settings,
         *(about.screening if args.screen else ()),
@@ -272,7 +273,7 @@ def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
     last = (log.read_text("utf-8", errors="replace").strip().splitlines() or [""])[-1]
     said = found.get("failed") or found.get("value")
     said = f"ended with status {status}: {last[:200]}" if said is None else said
-    return f"{task:10} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
+    return f"{task:16} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
 
 
 def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
@@ -281,7 +282,7 @@ def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> Non
 
     torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for task in dict.fromkeys(task for task, _, _ in jobs):
-        about = TASKS[task]
+        about = TASKS[task.removesuffix(SCREEN)]
         recipe = load(about.recipe, [*about.settings, *(about.screening if args.screen else ())])
         made = recipe.task.build(recipe.data, seed=0, folder=None)
         for split in ("train", "val"):
@@ -314,6 +315,7 @@ def main() -> None:
     chosen = re.split(r"[;,](?![^(]*\))", args.only) if args.only else every
     tasks = [name for name, task in TASKS.items() if task.screened] if args.tasks is None else args.tasks.split(",")
     tasks = [name for name in TASKS if not name.endswith("_small")] if tasks == ["all"] else tasks
+    tasks = [f"{task}{SCREEN}" for task in tasks] if args.screen else tasks
     jobs = [(task, spec.strip(), int(seed)) for task in tasks for seed in args.seeds.split(",") for spec in chosen]
     if args.quick:
         for job in jobs:
