@@ -18,8 +18,8 @@ tokens, windows, landmarks and the like are 8, so that they are fewer than the t
 With `--screen` the budget is time: a trial of some updates, while as many other runs share the GPU, says how many fit
 into `--seconds`, and the schedule has that length; so a faster mechanism makes more updates. Rows all have one length
 and nothing is compiled but FlexAttention's kernels, so that an update is one CUDA graph. Mechanisms that hold whole
-matrices take much memory: only as many of them run at a time as fit into `--memory`. Scores are those of the
-validation split.
+matrices take much memory: only as many of them run at a time as fit into `--memory`. An update reads 16,384 tokens in
+every task. Scores are those of the validation split, under names that end in _screen.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ TASKS = {
         "lra_listops",
         screened=True,
         screening=(
-            "data.batch_size=16",
+            "data.batch_size=8",
             "data.train_examples=20000",
             "data.eval_examples=1000",
             "data.row_length=2048",
         ),
     ),
     "text": LongRangeTask("lra_text"),
-    "pixels": LongRangeTask("lra_pixels", screened=True, screening=("data.batch_size=32",)),
+    "pixels": LongRangeTask("lra_pixels", screened=True, screening=("data.batch_size=16",)),
     "recall": LongRangeTask(
         "recall",
         screened=True,
@@ -100,17 +100,19 @@ TASKS = {
 }
 
 
+SCREEN = "_screen"  # ends the names of tasks whose budget is time
 TRIAL = 20  # updates whose time is taken; those before compile and capture
 WARMUP = 6
-HEAVY = 24.0  # GiB of a run whose mechanism holds whole matrices, measured by none: 5 of its size, 4 layers
-LIGHT = 4.0
+# GiB that a run is expected to take, not measured: a matrix of scores has 8 x 4 x 2048² numbers, half a GiB, and some
+# eight of them are kept in each of four layers; convolutions of them keep more
+HEAVY, HEAVIEST, LIGHT = 18.0, 40.0, 4.0
 
 
 def run(task: str, attention: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Train and score one model; return its record."""
     from regard.training import evaluate, train
 
-    about, began = TASKS[task], time.time()
+    about, began = TASKS[task.removesuffix(SCREEN)], time.time()
     settings = [
         *about.settings,
         *(about.screening if args.screen else ()),
@@ -238,7 +240,7 @@ def run_all(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
                     print(f"[{time.monotonic() - began:4.0f} s] {_said(job, process.exitcode, log)}", flush=True)
             used = sum(memory for _, memory, _ in running.values())
             for job in [*waiting]:
-                memory = HEAVY if args.screen and is_heavy(job[1]) else LIGHT
+                memory = expected_memory(job[1]) if args.screen else LIGHT
                 if len(running) >= args.jobs or time.monotonic() >= ends:
                     break
                 if running and used + memory > args.memory:
@@ -254,14 +256,14 @@ def run_all(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
         print(f"{len(waiting)} runs were not begun; the same command goes on with them", flush=True)
 
 
-def is_heavy(attention: str) -> bool:
-    """Return whether a mechanism claims N² and is not the fused kernel: it holds whole matrices."""
+def expected_memory(attention: str) -> float:
+    """Return the GiB of a run: many if a mechanism claims N² and is not the fused kernel, so that it holds matrices."""
     name = Spec.parse(attention).name
-    if name == "softmax":
-        return False
+    if name in ("softmax", "evolving"):
+        return LIGHT if name == "softmax" else HEAVIEST
     traits: Any = getattr(resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention"), "traits", None)
     power = claimed_exponent(traits.cost) if traits is not None else None
-    return power is None or power >= 2 or name in ("adaptive_span", "multi_scale")
+    return HEAVY if power is None or power >= 2 else LIGHT
 
 
 def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
@@ -271,19 +273,20 @@ def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
     last = (log.read_text("utf-8", errors="replace").strip().splitlines() or [""])[-1]
     said = found.get("failed") or found.get("value")
     said = f"ended with status {status}: {last[:200]}" if said is None else said
-    return f"{task:10} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
+    return f"{task:16} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
 
 
 def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
     """Make or read the data once, so that the forked processes share it."""
+    import torch
+
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for task in dict.fromkeys(task for task, _, _ in jobs):
-        about = TASKS[task]
+        about = TASKS[task.removesuffix(SCREEN)]
         recipe = load(about.recipe, [*about.settings, *(about.screening if args.screen else ())])
         made = recipe.task.build(recipe.data, seed=0, folder=None)
         for split in ("train", "val"):
             made.dataset(split)
-    import torch
-
     if torch.cuda.is_initialized():
         raise SystemExit("reading the data has touched the GPU, so processes cannot be forked")
 
@@ -312,6 +315,7 @@ def main() -> None:
     chosen = re.split(r"[;,](?![^(]*\))", args.only) if args.only else every
     tasks = [name for name, task in TASKS.items() if task.screened] if args.tasks is None else args.tasks.split(",")
     tasks = [name for name in TASKS if not name.endswith("_small")] if tasks == ["all"] else tasks
+    tasks = [f"{task}{SCREEN}" for task in tasks] if args.screen else tasks
     jobs = [(task, spec.strip(), int(seed)) for task in tasks for seed in args.seeds.split(",") for spec in chosen]
     if args.quick:
         for job in jobs:

@@ -128,13 +128,21 @@ def contender(name: str, mode: str, length: int, args: argparse.Namespace) -> tu
 
     from regard.attention.mask import CausalMask
     from regard.attention.mixers import build_mixer
+    from regard.core.errors import is_out_of_memory
     from regard.core.layer_state import PassState
 
     dtype, width = getattr(torch, args.dtype), args.heads * args.head_dim
     bits = length.bit_length() - 1
     grid = (1 << bits // 2, length >> bits // 2)
     causal = mode == "causal"
-    mixer = build_mixer(name, width=width, heads=args.heads, length=length, causal=causal, grid=grid, prefix=0)
+    place: dict[str, Any] = {"length": length, "causal": causal, "grid": grid, "prefix": 0}
+    try:  # on the device at once: the largest parameters are matrices of all pairs of places
+        with torch.device(args.device):
+            mixer = build_mixer(name, width=width, heads=args.heads, **place)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        mixer = build_mixer(name, width=width, heads=args.heads, **place)  # drawn by a generator of the CPU
     mixer = mixer.to(args.device, dtype).train()
     mask = CausalMask() if causal else None
     if name in MECHANISMS:
@@ -327,7 +335,9 @@ def compiles(name: str) -> bool:
 
     mixer = build_mixer(name, width=64, heads=4, length=64, causal=False, grid=(8, 8), prefix=0)
     return any(
-        type(part).mix_sparsely is PatternAttention.mix_sparsely and not isinstance(part, ETCAttention)
+        type(part).mix_sparsely is PatternAttention.mix_sparsely
+        and not isinstance(part, ETCAttention)
+        and not part.pattern.scattered
         for part in mixer.modules()
         if isinstance(part, PatternAttention)
     )
@@ -341,8 +351,11 @@ class GPURun:
         asking = Forked(DENSE, args)
         asking.send(machine=True)
         settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")}
-        record |= asking.answer() | settings | {"threads": 1}
+        about = asking.answer()
         asking.close()
+        if "failed" in about:
+            raise SystemExit(f"no process on the GPU: {about['failed']}; try --start spawn")
+        record |= about | settings | {"threads": 1}
         self.cells: dict[tuple[str, str], dict[str, Any]] = {
             (name, mode): record["cases"].setdefault(name, {}).setdefault(mode, {})
             for name in wanted
@@ -439,6 +452,7 @@ def prepare_forks() -> None:
     import torch._inductor.compile_fx
     import torch.nn.attention.flex_attention
 
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for name in names():
         resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention")
     if torch.cuda.is_initialized():

@@ -51,6 +51,14 @@ SETTINGS = {  # with which the tokens are many
 SELECTING = {"clustered", "improved_clustered", "informer", "reformer", "routing"}
 
 
+@pytest.fixture(autouse=True)
+def _no_tf32():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def offered(name):
     """The kinds of masks that a mechanism takes."""
     traits = getattr(resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention"), "traits")  # noqa: B009

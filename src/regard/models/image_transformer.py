@@ -320,16 +320,16 @@ class MixtureOfLogistics(nn.Module):
     def __init__(self, width: int, mixtures: int, levels: int) -> None:
         super().__init__()
         self.project = nn.Linear(width, 3 * mixtures)  # log π, μ, log s
-        self.levels, self.half = levels, 1 / (levels - 1)
+        self.levels, self.half_step = levels, 1 / (levels - 1)
 
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
         shares, centres, log_scales = upcast(self.project(x))[..., None, :].chunk(3, -1)
         inverse = (-log_scales.clamp(min=SMALLEST_LOG_SCALE)).exp()
         place = torch.linspace(-1, 1, self.levels, dtype=inverse.dtype, device=x.device)[:, None]
-        above, below = (place + self.half - centres) * inverse, (place - self.half - centres) * inverse
+        above, below = (place + self.half_step - centres) * inverse, (place - self.half_step - centres) * inverse
         # σ(a) - σ(b) = σ(a) σ(-b) (1 - exp(b - a)); beyond the ends σ(a) = 1 and σ(-b) = 1
         rise, fall = F.logsigmoid(above), F.logsigmoid(-below)
-        inside = rise + fall + (-torch.expm1(-2 * self.half * inverse)).log()
+        inside = rise + fall + (-torch.expm1(-2 * self.half_step * inverse)).log()
         first, last = rise[..., :1, :], fall[..., -1:, :]
         each = torch.cat([first, inside[..., 1:-1, :], last], -2)
         return (each + shares.log_softmax(-1)).logsumexp(-1)

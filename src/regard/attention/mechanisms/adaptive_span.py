@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import masked_softmax, upcast
+from regard.attention.masked_softmax import masked_softmax, upcast, wide_dtype
 from regard.attention.mechanisms.dense import DenseAttention, dense_mask, distances, repeat_kv, scaled_products
 from regard.attention.protocol import Traits
 from regard.core.errors import RegardError
@@ -79,7 +79,7 @@ class AdaptiveSpanAttention(DenseAttention):
 
     def soft_mask(self, distance: Int[Tensor, "*any 1 N M"]) -> Float[Tensor, "*any H N M"]:
         """Return r for these distances between query and key, of every head."""
-        away = upcast(distance.abs().to(self.extent.dtype))
+        away = distance.abs().to(wide_dtype(self.extent))
         soft = ((self.ramp + self.span * upcast(self.extent)[:, None, None] - away) / self.ramp).clamp(0, 1)
         return soft * (away < self.span)
 
