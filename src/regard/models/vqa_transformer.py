@@ -11,8 +11,8 @@
 (B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of
 what every patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
 
-A patch says more about what it shows than about where: of positions that are only added at the encoder's input little is
-left in its output, and a question of left and right is not learned. So low-frequency sinusoids of the grid are added
+A patch says more about what it shows than about where: of positions that are only added at the encoder's input little
+is left in its output, and a question of left and right is not learned. So low-frequency sinusoids of the grid are added
 there too.
 
 This is the image-grounded text encoder of BLIP with a classifier of answers, as in the VQA data's own baselines.
