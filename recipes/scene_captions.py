@@ -23,9 +23,9 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=0, **SIZES["small"]),
         task=captioning.Config(doubly_stochastic=0.0, beam_size=3),
-        data=SceneCaptions(),
+        data=SceneCaptions(batch_size=64),
         train=Train(
-            steps=4000,
+            steps=6000,
             learning_rate=2e-3,
             schedule="cosine",
             warmup_steps=150,
