@@ -1,8 +1,8 @@
 """Questions about composed scenes: how many, same or different, what colour, left or right of.
 
 task       choose the answer to a question about a picture
-data       40,000 scenes of 64 x 64 pixels, composed from a seed, 16 questions each, 8 of them asked when a scene occurs;
-           1,000 scenes with four questions each to validate and to test
+data       40,000 scenes of 64 x 64 pixels, composed from a seed, 16 questions each, of which an update asks 8; 1,000
+           scenes with four questions each to validate and to test
 licence    Fashion-MNIST: MIT; digits in fonts of matplotlib
 paper      after Johnson et al., CLEVR, CVPR 2017, arXiv:1612.06890
 machine    one CPU thread
