@@ -3,7 +3,7 @@
     python benchmarks/local_relation.py            -> results/local-relation-cuda.json
 
 Forward and backward of one layer, at the places it has in LR-Net-26 for 32 x 32 images (256 a batch) and in LR-Net-50
-for 224 x 224 (32 a batch), float32 and bfloat16 (autocast). A form is timed eagerly and compiled, and the faster counts.
+for 224 x 224 (32 a batch), float32 and bfloat16 (autocast). Of a form eager and compiled the faster counts.
 Medians of 20 runs, the contenders in turn. `convolution` is the 3 x 3 convolution of the same width that the layer
 replaces in a ResNet, `convolution_7` one of the layer's own reach.
 """
@@ -52,8 +52,8 @@ def unfold_form(layer: LocalRelation, x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def contenders(channels: int, stride: int) -> tuple[LocalRelation, dict[str, Callable[[torch.Tensor], torch.Tensor]]]:
-    """Return the layer and all forms of it, with the convolutions."""
+def contenders(channels: int, stride: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Return all forms of a layer, and the convolutions."""
     layer = LocalRelation(channels, 7, stride).cuda()
     plain = LocalRelation(channels, 7, stride).cuda()
     plain.load_state_dict(layer.state_dict())
@@ -62,7 +62,7 @@ def contenders(channels: int, stride: int) -> tuple[LocalRelation, dict[str, Cal
         name: nn.Conv2d(channels, channels, side, stride, side // 2, bias=False).cuda()
         for name, side in (("convolution", 3), ("convolution_7", 7))
     }
-    return layer, {"kernels": layer, "plain": plain, "unfold": lambda x: unfold_form(layer, x), **convolutions}
+    return {"kernels": layer, "plain": plain, "unfold": lambda x: unfold_form(layer, x), **convolutions}
 
 
 def timed(run: Callable[[], Any]) -> float:
@@ -83,7 +83,7 @@ def main() -> None:
     rows = []
     for place, (batch, channels, side, stride) in PLACES.items():
         for dtype in (torch.float32, torch.bfloat16):
-            layer, forms = contenders(channels, stride)
+            forms = contenders(channels, stride)
             x = torch.randn(batch, channels, side, side, device="cuda", requires_grad=True)
             runs: dict[str, Callable[[], Any]] = {}
             for name, form in forms.items():

@@ -78,7 +78,6 @@ def place_mask(mask: np.ndarray, region: Sequence[float], size: tuple[int, int])
     """Return a mask of an image on the pixels of a map: the region (left, top, right, bottom) that it shows, at its
     size; each pixel has the share that is in the mask."""
     left, top, right, bottom = region
-    found = torch.zeros(1, 1, *size, dtype=torch.float64)
     scale = 4  # samples per side of a pixel
     y = (torch.arange(scale * size[0]) + 0.5) / (scale * size[0]) * (bottom - top) + top
     x = (torch.arange(scale * size[1]) + 0.5) / (scale * size[1]) * (right - left) + left
@@ -121,9 +120,9 @@ def _curve(score: Score, start: np.ndarray, end: np.ndarray, weights: np.ndarray
     if weights.shape != start.shape[:2]:
         raise BadInput(f"a map and its picture must have one size, got {weights.shape} and {start.shape[:2]}")
     order = np.argsort(-np.asarray(weights, float).ravel(), kind="stable")
-    rank = np.empty(order.size)
-    rank[order] = np.arange(order.size)
-    rank = rank.reshape(weights.shape)
+    places = np.empty(order.size)
+    places[order] = np.arange(order.size)
+    rank = places.reshape(weights.shape)
     masks = [rank < order.size * step / steps for step in range(steps + 1)]
     wide = [mask[..., None] if start.ndim == 3 else mask for mask in masks]
     return np.array(score([np.where(mask, end, start) for mask in wide]), float)
@@ -272,14 +271,15 @@ def _objects(scene: Scene, things: Mapping[int, str] | None) -> tuple[np.ndarray
     if scene.labels is None:
         raise BadInput("maps are compared with masks, which these scenes do not have")
     classes = np.array([c for c in np.unique(scene.labels).tolist() if things is None or c in things], np.int64)
-    return classes, scene.labels == classes[:, None, None]
+    masks = [np.asarray(scene.labels == c) for c in classes]
+    return classes, np.stack(masks) if masks else np.zeros((0, *scene.size), bool)
 
 
 def _target(
     found: TargetMap, classes: np.ndarray, masks: np.ndarray, things: Mapping[int, str] | None
 ) -> np.ndarray | None:
     """Return the mask that a map is compared with; None for a box around nothing."""
-    everything: np.ndarray = masks.any(0)
+    everything = np.asarray(masks.any(0))
     if found.box is None or things is None or found.label not in things.values():
         return everything
     own = [mask for c, mask in zip(classes, masks, strict=True) if things[int(c)] == found.label]
