@@ -8,17 +8,15 @@ On one CPU thread; a curve is 17 passes of a model.
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
+import harness
 import torch
 
 import regard
 from regard.interpret.faithfulness import evaluate_maps, masked_scenes
 
-OUT = Path(__file__).resolve().parent / "results" / "faithfulness.json"
 CASES = (
     *(("fashion", method, "fashion_mnist") for method in ("class", "rollout", "relevance", "pooling")),
     *(("fashion", method, "one_object") for method in ("class", "rollout", "relevance", "pooling")),
@@ -33,16 +31,18 @@ def main() -> None:
     """Score, write the numbers and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=100, help="images of each data set")
-    limit = parser.parse_args().limit
+    parser.add_argument("--quick", action="store_true", help="two images; nothing is written")
+    asked = parser.parse_args()
+    limit = 2 if asked.quick else asked.limit
     torch.set_num_threads(1)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for model, method, data in CASES:
-        start = time.perf_counter()
         scenes, things = masked_scenes(data, "test", limit)
         found = asdict(evaluate_maps(regard.load(model), scenes, method, things))
-        rows.append({"model": model, "method": method, "data": data, **found, "seconds": time.perf_counter() - start})
-        print(f"{model} {method} {data}: {rows[-1]['seconds']:.0f} s", flush=True)
-        OUT.write_text(json.dumps({"limit": limit, "torch": torch.__version__, "cases": rows}, indent=1) + "\n")
+        rows.append({"model": model, "method": method, "data": data, **found})
+        print(f"{model} {method} {data}", flush=True)
+    if not asked.quick:
+        print(harness.write("faithfulness.json", {**harness.machine(), "images": limit, "maps": rows}))
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     for row in rows:
         cells = [row["model"], row["method"], row["data"], row["maps"], f"{100 * row['mass']:.1f}"]

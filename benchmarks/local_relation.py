@@ -11,20 +11,17 @@ replaces in a ResNet, `convolution_7` one of the layer's own reach.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import harness
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from regard.blocks.local_relation import LocalRelation
 
-OUT = Path(__file__).resolve().parent / "results" / "local-relation-cuda.json"
 PLACES = {  # batch, channels, side, stride
     "26-cifar stage 1": (256, 48, 32, 1),
     "26-cifar stage 2": (256, 96, 16, 1),
@@ -79,15 +76,17 @@ def main() -> None:
     """Time, write the numbers and print a line for each place."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-compile", action="store_true", help="only eager forms: a quarter of the time")
+    parser.add_argument("--quick", action="store_true", help="two places, eager; nothing is written")
     args = parser.parse_args()
+    plain_only = args.no_compile or args.quick
     rows = []
-    for place, (batch, channels, side, stride) in PLACES.items():
+    for place, (batch, channels, side, stride) in list(PLACES.items())[: 2 if args.quick else None]:
         for dtype in (torch.float32, torch.bfloat16):
             forms = contenders(channels, stride)
             x = torch.randn(batch, channels, side, side, device="cuda", requires_grad=True)
             runs: dict[str, Callable[[], Any]] = {}
             for name, form in forms.items():
-                for how, call in (("eager", form), *([] if args.no_compile else [("compiled", torch.compile(form))])):
+                for how, call in (("eager", form), *([] if plain_only else [("compiled", torch.compile(form))])):
 
                     def run(call: Callable[[torch.Tensor], torch.Tensor] = call) -> None:
                         with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):  # noqa: B023
@@ -114,10 +113,8 @@ def main() -> None:
                 f"{place} {rows[-1]['dtype']}: " + ", ".join(f"{name} {value:.2f} ms" for name, value in best.items())
             )
             print(f"  {rows[-1]['over_unfold']:.1f} x unfold, {rows[-1]['of_convolution']:.1f} x a convolution's time")
-    machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
-    OUT.write_text(
-        json.dumps({**machine, "command": "python benchmarks/local_relation.py", "cases": rows}, indent=1) + "\n"
-    )
+    if not args.quick:
+        print(harness.write("local-relation-cuda.json", {**harness.machine("cuda"), "layers": rows}))
 
 
 if __name__ == "__main__":

@@ -37,19 +37,20 @@ def main() -> None:
     from matplotlib import pyplot as plt
 
     scenes, _ = masked_scenes("scenes", limit=50)
-    scene = next(each for each in scenes if len(each) >= 4)
-    masks = [] if scene.masks is None else scene.masks
     detector = regard.load("scenes")
     other = copy.copy(detector)
     other.model = shuffle_weights(detector.model).eval()
-    image = scene.pixels.transpose(1, 2, 0)
-    found = find_maps(detector, image, "cross")[:OBJECTS]
+    for scene in scenes:  # the first in which it finds enough
+        image, masks = scene.pixels.transpose(1, 2, 0), [] if scene.masks is None else scene.masks
+        found = find_maps(detector, image, "cross")[:OBJECTS]
+        if len(found) == OBJECTS:
+            break
     shuffled = find_maps(other, image, "cross", like=found)
     figure, axes = plt.subplots(2, OBJECTS + 1, figsize=(13, 6.4), constrained_layout=True)
     for row, (maps, mark) in enumerate(((found, ""), (shuffled, ", shuffled weights"))):
         for n, (axis, each) in enumerate(zip(axes[row], maps, strict=False)):
-            axis.imshow(each.picture, alpha=0.55)
-            axis.imshow(each.weights, cmap="magma", alpha=0.6)
+            axis.imshow(each.picture)
+            axis.imshow(each.weights, cmap="magma", alpha=0.45)
             left, top, right, bottom = found[n].box or (0.0, 0.0, 1.0, 1.0)
             center = int((top + bottom) / 2 * image.shape[0]), int((left + right) / 2 * image.shape[1])
             mask = max(masks, key=lambda m: m[center] + 1e-6 * m.sum())
