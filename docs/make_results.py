@@ -93,6 +93,8 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "explorer-frontend": "Explorer: time to draw attention maps",
     "generate-cpu": "Text generation with GPT-2 124M on a CPU",
     "generate-cuda": "Text generation with GPT-2 124M on a GPU",
+    "faithfulness": "Maps of image models against known masks",
+    "local-relation-cuda": "Local relation layers on a GPU",
     "handwriting-legibility": "Handwriting synthesis: legibility",
     "linear-probe-cpu": "Linear probe, noun or verb: word2vec",
     "linear-probe-gpu": "Linear probe, noun or verb: word2vec and ELMo",

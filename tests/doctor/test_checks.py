@@ -79,7 +79,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     ),
     "image_gpt": (
         {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "layers": 2},
-        {"rows", "padding", "empty", "decoding"},  # the nearest colours
+        {"padding", "empty", "decoding"},  # the nearest colours
     ),
     "draw": (
         {"image_size": (5, 6), "channels": 2, "steps": 3, "hidden": 7, "latent": 4, "read": "gaussian(2)"},

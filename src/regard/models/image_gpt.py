@@ -187,7 +187,7 @@ class ImageGPT(AutoregressiveModel, ModelContract):
                 adds = name.endswith(("join.out", "feed.down"))
                 module.weight.normal_(std=0.02 / (2 * self.config.layers) ** 0.5 if adds else 0.02)
                 if getattr(module, "bias", None) is not None:
-                    module.bias.zero_()  # type: ignore[operator, union-attr]
+                    module.bias.zero_()  # type: ignore[operator]
 
 
 def _block(config: Config, layer: int) -> CausalBlock:

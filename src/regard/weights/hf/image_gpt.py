@@ -148,7 +148,7 @@ def load(folder: str | Path) -> tuple[ImageGPT, dict[str, Any]]:
     if not config.num_classes:
         return model.eval(), {"name": "image_generation"}
     check_single_label(raw)
-    how = {"size": pair(config.image_size), "mean": [0.5] * 3, "std": [0.5] * 3, "resample": "bilinear"}
+    how: dict[str, Any] = {"size": pair(config.image_size), "mean": [0.5] * 3, "std": [0.5] * 3, "resample": "bilinear"}
     how |= {"channels": 3, "crop_mode": "squash"}
     return model.eval(), {"labels": label_names(raw, config.num_classes), "preprocess": how}
 
