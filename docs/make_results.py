@@ -106,6 +106,8 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "reinforce": "Variance of REINFORCE gradients, by baseline",
     "serve": "HTTP service under load",
     "shards": "Reading batches from shards",
+    "speech-cpu": "Speech encoding with Conformer-M on a CPU",
+    "speech-cuda": "Speech encoding with Conformer-M on a GPU",
     "startup": "Start-up time",
     "train-cuda": "Training a Transformer on a GPU",
     "train-gpt2-cuda": "Training GPT-2 124M on a GPU",

@@ -373,8 +373,9 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
             {("loss", "label", 0.3), ("wer", "", 5.0), ("ler", "", 4.0), ("exact_match", "", 0.8)},
         )
         for task in (
-            "ctc_speech_recognition", "speech_recognition", "joint_speech_recognition", "reinforced_speech_recognition",
-        )  # fmt: skip
+            *("ctc_speech_recognition", "speech_recognition"),
+            *("joint_speech_recognition", "reinforced_speech_recognition"),
+        )
     },
     **{
         task: (

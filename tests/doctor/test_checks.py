@@ -54,10 +54,8 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"causal", "steps", "decoding"},
     ),
     "hybrid_asr": (
-        {
-            **{"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5},
-            **{"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
-        },
+        {"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5}
+        | {"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
         set(),
     ),
     "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),

@@ -122,10 +122,9 @@ def test_a_limit_of_seconds_reads_no_more_than_that():
         Audio.read(wave, Limits(seconds=9.0))
 
 
-@pytest.mark.parametrize("cut", [10, 44, 60])
-def test_a_cut_file_is_refused_or_read_as_far_as_it_goes(cut):
+def test_a_cut_file_is_refused_or_read_as_far_as_it_goes():
     whole = encoded(np.ones(900))
-    try:
-        assert len(read_audio(whole[:cut], 8000)) <= (cut - 44) // 2
-    except BadInput as error:
-        assert "\n" not in str(error)
+    for cut, problem in ((10, "not a sound that can be read"), (44, "no samples")):
+        with pytest.raises(BadInput, match=problem):
+            read_audio(whole[:cut], 8000)
+    assert len(read_audio(whole[:60], 8000)) == 8

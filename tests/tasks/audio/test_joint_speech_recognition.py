@@ -13,6 +13,7 @@ from regard.models.hybrid_asr import Config, HybridASR
 from regard.tasks.audio import joint_speech_recognition
 from regard.tasks.audio.ctc_speech_recognition import ctc_targets
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
+from regard.tasks.text.translation import shift_targets
 from tests.tasks.audio_data import FRONT, Songs, sung, taught
 
 SIZES = {"channels": 8, "width": 16, "heads": 2, "layers": 1, "kernel": 5, "subsampling_layers": 2, "dropout": 0.0}
@@ -41,11 +42,7 @@ def test_the_loss_is_the_weighted_sum_of_both(task, model):
     batch = next(iter(task.dataset("val").eval_batches(300)))
     total, parts = task.loss(model, batch)
     logits = model(batch.frames, batch.target[:, :-1], batch.frame_lengths)
-    attention = F.cross_entropy(
-        logits.flatten(0, 1),
-        batch.target[:, 1:].masked_fill(torch.arange(logits.shape[1]) >= batch.target_lengths[:, None] - 1, -100).flatten(),
-        reduction="sum",
-    )
+    attention = F.cross_entropy(logits.flatten(0, 1), shift_targets(batch).flatten(), reduction="sum")
     memory, lengths = model.encode(batch.frames, batch.frame_lengths)
     targets, sizes = ctc_targets(batch)
     ctc = ctc_loss(model.ctc_logits(memory).log_softmax(-1), targets, lengths, sizes, model.blank).sum()

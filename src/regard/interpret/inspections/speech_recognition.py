@@ -1,4 +1,4 @@
-"""Inspection of speech recognition with a decoder: its attention over the frames, and that of the encoder if it has any.
+"""Inspection of speech recognition with a decoder: its attention over the frames, and that of an encoder that attends.
 
 Frames are those after subsampling.
 """
@@ -16,7 +16,6 @@ from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
 from regard.modalities.audio import Audio
 from regard.tasks.audio.speech_recognition import SpeechRecognizer
-
 
 OVER_FRAMES = ("align", "cross")  # kinds of maps with a row for every word
 

@@ -4,7 +4,7 @@
     Transformer-XL   s_nm = (q_n + u) · k_m + (q_n + v) · W_r p[n - m]          p: sinusoids, W_r without a bias
 
 u and v are learned vectors of each head: how much a key, and how much a distance, counts whatever the query is. Any
-distance has a sinusoid, so any length works. All distances of one pass are projected once for each layer; O(N (N + M) D).
+distance has a sinusoid, so any length works. A layer projects all distances of a pass at once; O(N (N + M) D).
 
 The products of a query with all distances are shifted, not gathered: in a row of them the keys of query n begin at
 column N - 1 - n, so that the rows one after the other, less the first N - 1 numbers, are rows one number shorter whose

@@ -100,7 +100,7 @@ class JointSpeechRecognizer(SpeechRecognizer):
 
     @torch.inference_mode()
     def _words(self, frames: Tensor, lengths: Tensor, outputs: Sequence[Sequence[int]]) -> list[tuple[TimedWord, ...]]:
-        """Return the words of every output with their times on CTC's most likely alignment; none where there is none."""
+        """Return the words of every output with their times on CTC's most likely alignment, if there is one."""
         model = cast(HybridModel, self.model)
         memory, left = model.encode(frames, lengths)
         logp = model.ctc_logits(memory).float().log_softmax(-1)

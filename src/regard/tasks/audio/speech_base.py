@@ -241,5 +241,3 @@ class SpeechRecognizerBase(Predictor):
 def is_silent(frames: Float[Tensor, "T F"]) -> bool:
     """Return whether all frames of a recording are equal."""
     return bool((frames == frames[:1]).all())
-
-
