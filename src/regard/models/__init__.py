@@ -24,6 +24,8 @@ MODELS: Registry = {
     "deep_sets": ("regard.models.deep_sets", "DeepSets"),
     "point_transformer": ("regard.models.point_transformer", "PointTransformer"),
     "pointnet": ("regard.models.pointnet", "PointNet"),
+    "graph_transformer": ("regard.models.graph_transformer", "GraphTransformer"),
+    "gcn": ("regard.models.gcn", "GCN"),
     "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
     "dmn": ("regard.models.dmn", "DMN"),
