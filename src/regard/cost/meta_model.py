@@ -290,6 +290,7 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "places": lambda model, shape: torch.zeros(shape.batch, 2),
     "nodes": _vectors("input_dim"),
     "edges": lambda model, shape: torch.ones(
         shape.batch, row_length(model, shape), row_length(model, shape), dtype=torch.long

@@ -24,7 +24,7 @@ log = logging.getLogger("regard")
 
 KNOWN_DATASETS = frozenset({  # names of datasets with a reader
     "an4", "babi", "bbc_news_summary", "bccd", "brown", "camvid", "cifar10", "cmudict", "fashion_mnist",
-    "flickr8k", "fsdd", "graphs_citation", "graphs_csl", "graphs_esol", "graphs_tu", "middlebury_stereo",
+    "flickr8k", "fsdd", "graphs_citation", "graphs_csl", "graphs_esol", "graphs_tu", "land_mask", "middlebury_stereo",
     "mnist", "modelnet10", "multi30k", "pen_strokes", "ptb", "tatoeba", "text_classification",
     "tinyshakespeare",
 })  # fmt: skip

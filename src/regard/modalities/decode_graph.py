@@ -82,7 +82,7 @@ def _graphml(content: bytes, limit: int) -> tuple[list[str], list[tuple[int, int
         if len(numbers) > limit:
             raise BadInput(f"it has more than {limit:,} nodes")
 
-    parser = expat.ParserCreate()
+    parser: Any = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = refuse
     parser.StartElementHandler = start
     try:
