@@ -39,6 +39,7 @@ FIXED = {
     "image_transformer": "size: that of its images is part of the model",
     "draw": "size: that of its images is part of the model",
     "point_transformer": "length: the loop over the points that a stage keeps is written out",
+    "siren": "length: a place has none, but two coordinates",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",

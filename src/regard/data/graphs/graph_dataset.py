@@ -85,7 +85,8 @@ class GraphSplit(DatasetSplit[GraphBatch]):
     def collate(self, rows: Int[Tensor, " B"]) -> GraphBatch:
         numbers = rows.tolist()
         made = self.preprocess.batch([self.graphs[n] for n in numbers], [self.positions[n] for n in numbers])
-        return GraphBatch(*made, self.targets[rows])
+        targets = self.targets[rows]
+        return GraphBatch(*made, targets[:, : made.nodes.shape[1]] if targets.ndim > 1 else targets)  # one a node
 
     def contents(self) -> Iterable[Tensor]:
         yield self.targets
