@@ -41,6 +41,8 @@ FIXED = {
     "image_transformer": "size: that of its images is part of the model",
     "image_gpt": "size: that of its images is part of the model",
     "draw": "size: that of its images is part of the model",
+    "point_transformer": "length: the loop over the points that a stage keeps is written out",
+    "siren": "length: a place has none, but two coordinates",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
@@ -122,6 +124,8 @@ def free(batch, *axes):
     for name, found in batch.items():
         if "length" in axes and found.ndim > 1 and name != "spelled":
             spec[name] |= {1: Dim.DYNAMIC}
+        if "length" in axes and name == "edges":
+            spec[name] |= {2: Dim.DYNAMIC}
         if "size" in axes and name == "images":
             spec[name] |= {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     return spec

@@ -194,6 +194,8 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
         return shape.batch * row_length(model, shape), "frames"
     if "elements" in parameters:
         return shape.batch * row_length(model, shape), "elements"
+    if "nodes" in parameters:
+        return shape.batch * row_length(model, shape), "nodes"
     if "sentences" in parameters:
         return shape.batch * row_length(model, shape), "sentences"
     if "points" in parameters:
@@ -292,6 +294,11 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "places": lambda model, shape: torch.zeros(shape.batch, 2),
+    "nodes": _vectors("input_dim"),
+    "edges": lambda model, shape: torch.ones(
+        shape.batch, row_length(model, shape), row_length(model, shape), dtype=torch.long
+    ),
     "vectors": _vectors("input_dim"),
     "sentences": lambda model, shape: torch.zeros(
         shape.batch, row_length(model, shape), SENTENCE_LENGTH, dtype=torch.long
