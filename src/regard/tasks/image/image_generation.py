@@ -307,7 +307,7 @@ def draw_images(
     first = torch.zeros(1, 0, dtype=torch.long, device=device) if begun is None else begun
     for at in range(0, len(seeds), SAMPLED_IMAGES):
         some = list(seeds[at : at + SAMPLED_IMAGES])
-        inputs = [torch.cat([decodable.begin(len(some), device), first.expand(len(some), -1)], 1)]
+        inputs: list[Any] = [torch.cat([decodable.begin(len(some), device), first.expand(len(some), -1)], 1)]
         left = length - first.shape[1]
         if labels is not None:
             inputs += [None, torch.tensor(labels[at : at + SAMPLED_IMAGES], device=device)]
