@@ -18,11 +18,11 @@ On a CPU each has its own process, and a few of them take turns with dense atten
 F.scaled_dot_product_attention), at equal heads; times are the processor time of one thread, which other programs on the
 machine disturb less than the clock on the wall.
 
-On a GPU each has its own process too, forked from one that has imported torch, and while one is timed nothing else
-runs. First, the processes of mechanisms whose kernels are compiled (FlexAttention) compile for all lengths side by
-side; then they are timed one after another, then the others, shorter lengths before longer ones. Every cell is written
-when it is there, and cells that are there are not measured again, so that a run with `--minutes` goes on where another
-stopped.
+On a GPU each has its own process too, all begun at once; while one is timed nothing else runs. (Forked from one that
+has imported torch they would begin sooner; on an H200, forked ones gave no answer.) First, the processes of mechanisms
+whose kernels are compiled (FlexAttention) compile for all lengths side by side; then they are timed one after another,
+then the others, shorter lengths before longer ones. Every cell is written when it is there, and cells that are there
+are not measured again, so that a run with `--minutes` goes on where another stopped.
 
 A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call,
 measured or foreseen from the two lengths before; longer inputs are then left out. The exponent is fitted over the three
@@ -32,6 +32,7 @@ largest lengths and stands beside the claimed cost: a mechanism that claims N an
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -308,6 +309,7 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
             request = pipe.recv()
         except EOFError:
             return
+        faulthandler.dump_traceback_later(PATIENCE - 10, file=sys.__stderr__)  # says where it hangs
         if request.get("machine"):
             pipe.send(harness.machine(args.device))
             continue
@@ -324,6 +326,7 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
             found = {"failed": f"error: {type(error).__name__}: {str(error).splitlines()[:1]}"}
         if args.device == "cuda":
             torch.cuda.empty_cache()
+        faulthandler.cancel_dump_traceback_later()
         pipe.send(found)
 
 
@@ -368,19 +371,22 @@ class GPURun:
             f"{sum(bool(self.missing(key, self.args.lengths)) for key in self.cells)} contenders have cells to fill"
         )
         workers = {key: Forked(key[0], self.args) for key in compiled}
+        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
+        ready = {name: Forked(name, self.args) for name in {name for name, _ in others}}  # they import meanwhile
         self.compile(workers)
         for key, worker in workers.items():
             self.measure(key, worker, self.args.lengths)
             worker.close()
-        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
         for lengths in ([n for n in self.args.lengths if n <= SHORT], [n for n in self.args.lengths if n > SHORT]):
             for name in dict.fromkeys(name for name, _ in others):
                 keys = [key for key in others if key[0] == name and self.missing(key, lengths)]
                 if keys and self.left() > 0:
-                    worker = Forked(name, self.args)
+                    if ready[name].pipe.closed:  # given up at a shorter length
+                        ready[name] = Forked(name, self.args)
                     for key in keys:
-                        self.measure(key, worker, lengths)
-                    worker.close()
+                        self.measure(key, ready[name], lengths)
+        for worker in ready.values():
+            worker.close()
         left = [f"{name} ({mode})" for (name, mode) in self.cells if self.missing((name, mode), self.args.lengths)]
         self.say(f"not complete, run it again: {', '.join(left)}" if left else "complete")
 
@@ -479,7 +485,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds of a call beyond which longer inputs wait; default: 10, 2")
     parser.add_argument("--minutes", type=float, default=60.0, help="after so many nothing new is begun (GPU)")
-    parser.add_argument("--start", default="fork", choices=("fork", "spawn"), help="how processes begin (GPU)")
+    parser.add_argument("--start", default="spawn", choices=("fork", "spawn"), help="how processes begin (GPU)")
     parser.add_argument("--forked", action="store_true", help="the way of a GPU, to try it on a CPU")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a process may add (CPU)")
     parser.add_argument("--only", help="names, separated by commas")
