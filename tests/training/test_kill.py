@@ -49,7 +49,8 @@ class ProcessPool:
     """Starts trainings from a process that has imported torch already."""
 
     def __init__(self):
-        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[2])}
+        paths = [str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-m", "tests.training.process_pool"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=HERE.parents[2])
