@@ -66,7 +66,8 @@ def farthest_point_sampling(
     points = points.to(torch.promote_types(points.dtype, torch.float32)).masked_fill(~real[..., None], 0)
     mean = points.sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp(min=1)
     nearest = (points - mean).square().sum(-1).masked_fill(~real, -1)
-    chosen, rows = [], torch.arange(len(points), device=points.device)
+    chosen: list[Tensor] = []
+    rows = torch.arange(len(points), device=points.device)
     taken = ~real
     for n in range(count):
         index = nearest.argmax(1)
