@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 import regard
 from regard.core.config import to_dict
 from regard.core.errors import BadInput
+from regard.interpret.search_trace import trace_search
 from regard.losses.ctc import ctc_loss
 from regard.modalities import Transcript
 from regard.models.hybrid_asr import Config, HybridASR
@@ -83,3 +85,14 @@ def test_its_attention_is_that_of_the_decoder_over_the_frames(task, model):
     (trace,) = traces
     assert (trace.kind, list(trace.rows)) == ("cross", ["mid", "low", "</s>"])
     torch.testing.assert_close(trace.weights.sum(-1), torch.ones(trace.weights.shape[:-1]))
+
+
+@pytest.mark.parametrize("how", ["greedy", "beam"])
+def test_the_search_that_is_shown_is_the_joint_one(task, model, how):
+    hear = JointSpeechRecognizer(model, task.text, to_dict(FRONT))
+    wave = sung("mid low high")
+    shown = trace_search(hear, {"audio": wave}, method=how, beam_size=3)
+    heard = hear(wave, beam_size=1 if how == "greedy" else 3)
+    assert shown["hypotheses"][0]["text"] == heard.text
+    assert shown["hypotheses"][0]["total_log_prob"] == pytest.approx(heard.score, abs=1e-4)
+    json.dumps(shown, allow_nan=False)
