@@ -31,6 +31,9 @@ class Citations(GraphDataset):
     name: Literal["cora", "citeseer"] = "cora"
     path: str = "graphs_citation"
     batch_size: int = 1
+    max_nodes: int | None = None  # only the first so many papers
+
+    quick_settings = {"max_nodes": 200}  # noqa: RUF012
 
     def title(self) -> str:
         return self.name
@@ -55,4 +58,6 @@ class Citations(GraphDataset):
         labels = torch.from_numpy(data["labels"].astype(np.int64))
         targets = torch.full((len(labels),), IGNORED)
         targets[rows] = labels[rows]
-        return [Graph.make(len(words), data["edges"].astype(np.int64), features=words)], targets[None]
+        edges, most = torch.from_numpy(data["edges"].astype(np.int64)), self.max_nodes or len(words)
+        edges = edges[(edges < most).all(1)]
+        return [Graph.make(min(most, len(words)), edges, features=words[:most])], targets[None, :most]
