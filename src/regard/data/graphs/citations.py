@@ -1,6 +1,7 @@
 """Cora and Citeseer: papers with their words and citations; the class of a paper is predicted.
 
-    Citations(name="cora")     one graph, the public split: 20 papers of each class to train on, 500 to validate, 1,000
+    Citations(dataset="cora")      one graph, the public split: 20 papers of each class to train on, 500 to validate,
+                                   1,000 to test
 
 Words of a paper are divided by their number. The target of a node that is not in a split is -100.
 
@@ -28,7 +29,7 @@ IGNORED = -100
 class Citations(GraphDataset):
     """Settings of the dataset."""
 
-    name: Literal["cora", "citeseer"] = "cora"
+    dataset: Literal["cora", "citeseer"] = "cora"
     path: str = "graphs_citation"
     batch_size: int = 1
     max_nodes: int | None = None  # only the first so many papers
@@ -36,7 +37,7 @@ class Citations(GraphDataset):
     quick_settings = {"max_nodes": 200}  # noqa: RUF012
 
     def title(self) -> str:
-        return self.name
+        return self.dataset
 
     @property
     def input_dim(self) -> int:
@@ -46,7 +47,7 @@ class Citations(GraphDataset):
         return [f"class {n}" for n in range(int(self._read()["labels"].max()) + 1)]
 
     def _read(self) -> dict[str, Any]:
-        with np.load(find_dataset(self.path) / f"{self.name}.npz") as file:
+        with np.load(find_dataset(self.path) / f"{self.dataset}.npz") as file:
             return {name: file[name] for name in file.files}
 
     def graphs(self, split: str) -> tuple[list[Graph], Tensor]:
