@@ -1,4 +1,4 @@
-"""Cora with a graph convolutional network. data.name=citeseer for Citeseer.
+"""Cora with a graph convolutional network. data.dataset=citeseer for Citeseer.
 
 task       the class of every paper
 data       Cora, one graph of 2,708 papers; 140 labels to train on, 500 for validation, 1,000 for test

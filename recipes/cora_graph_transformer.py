@@ -1,4 +1,4 @@
-"""Cora with attention along its citations: graph attention as a masked Transformer. data.name=citeseer for Citeseer.
+"""Cora with attention along its citations: graph attention as a masked Transformer. data.dataset=citeseer for Citeseer.
 
 task       the class of every paper
 data       Cora, one graph of 2,708 papers; 140 labels to train on, 500 for validation, 1,000 for test
@@ -25,7 +25,7 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(width=64, heads=8, layers=2, ffn=64, dropout=0.6, attention_dropout=0.3),
         task=node_classification.Config(),
-        data=Citations(name="cora"),
+        data=Citations(dataset="cora"),
         train=replace(
             TRAIN, steps=200, learning_rate=5e-3, weight_decay=0.1, warmup_steps=10, eval_interval=10, log_interval=20
         ),

@@ -1,4 +1,4 @@
-"""MUTAG with a graph Transformer; data.name=proteins, ptc, ... for other sets of the TU collection.
+"""MUTAG with a graph Transformer; data.dataset=proteins, ptc, ... for other sets of the TU collection.
 
 task       classify molecules, mutagenic or not
 data       MUTAG, 188 graphs; fold data.fold of ten is for test, the next one for validation
@@ -25,6 +25,6 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(width=32, heads=4, layers=3, dropout=0.1),
         task=graph_classification.Config(),
-        data=TU(name="mutag", positions="random_walk", position_dim=8, batch_size=32),
+        data=TU(dataset="mutag", positions="random_walk", position_dim=8, batch_size=32),
         train=replace(TRAIN, steps=500, eval_interval=25),
     )

@@ -77,7 +77,7 @@ class SIREN(ModelContract):
         for depth, layer in enumerate([*self.layers, self.head]):
             fan_in: Any = layer.in_features
             bound = 1 / fan_in if depth == 0 else sqrt(6 / fan_in) / self.config.omega
-            nn.init.uniform_(layer.weight, -bound, bound)  # type: ignore[arg-type]
+            nn.init.uniform_(layer.weight, -bound, bound)
 
     def forward(self, places: Float[Tensor, "B 2"]) -> Float[Tensor, "B K"]:
         """Return the numbers of places, longitude and latitude in degrees."""

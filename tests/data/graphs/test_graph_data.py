@@ -21,7 +21,7 @@ def write_tu(folder, **changes):
     for name, text in files.items():
         if text is not None:
             (folder / f"TOY_{name}.txt").write_text(text)
-    return TU(name=str(folder))
+    return TU(dataset=str(folder))
 
 
 def test_a_folder_in_the_tu_format_is_read(tmp_path):
@@ -55,7 +55,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, changes, message):
 
 def test_a_folder_without_such_files_is_refused(tmp_path):
     with pytest.raises(BadInput, match="expected one file NAME_A"):
-        TU(name=str(tmp_path))._read()
+        TU(dataset=str(tmp_path))._read()
 
 
 def test_packed_sets_keep_their_folds(tmp_path):
@@ -70,7 +70,7 @@ def test_packed_sets_keep_their_folds(tmp_path):
         edge_offsets=np.arange(0, 41, 2),
         test_fold=np.arange(20) // 2,
     )
-    data = TU(name="toy", path=str(tmp_path), fold=3)
+    data = TU(dataset="toy", path=str(tmp_path), fold=3)
     sizes = {split: len(data.load(split)) for split in ("train", "val", "test")}
     assert sizes == {"train": 16, "val": 2, "test": 2}
     test = data.load("test")
@@ -78,7 +78,7 @@ def test_packed_sets_keep_their_folds(tmp_path):
     assert test.graphs[0].features.argmax(1).tolist() == [12 % 3, 13 % 3]
     assert data.input_dim == 3
     with pytest.raises(BadInput, match="there are toy"):
-        TU(name="other", path=str(tmp_path))._read()
+        TU(dataset="other", path=str(tmp_path))._read()
 
 
 def test_csl_has_five_folds_by_class(tmp_path):
@@ -132,7 +132,7 @@ def test_citations_have_one_graph_with_the_labels_of_a_split(tmp_path):
         val_idx=np.array([1]),
         test_idx=np.array([2, 3]),
     )
-    data = Citations(name="cora", path=str(tmp_path))
+    data = Citations(dataset="cora", path=str(tmp_path))
     batch = data.load("test").collate(torch.arange(1))
     assert batch.targets.tolist() == [[IGNORED, IGNORED, 1, 0]]
     assert batch.nodes[0, 0].tolist() == [0, 0.5, 0.5]

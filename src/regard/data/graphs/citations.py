@@ -1,6 +1,7 @@
 """Cora and Citeseer: papers with their words and citations; the class of a paper is predicted.
 
-    Citations(name="cora")     one graph, the public split: 20 papers of each class to train on, 500 to validate, 1,000
+    Citations(dataset="cora")      one graph, the public split: 20 papers of each class to train on, 500 to validate,
+                                   1,000 to test
 
 Words of a paper are divided by their number. The target of a node that is not in a split is -100.
 
@@ -28,12 +29,15 @@ IGNORED = -100
 class Citations(GraphDataset):
     """Settings of the dataset."""
 
-    name: Literal["cora", "citeseer"] = "cora"
+    dataset: Literal["cora", "citeseer"] = "cora"
     path: str = "graphs_citation"
     batch_size: int = 1
+    max_nodes: int | None = None  # only the first so many papers
+
+    quick_settings = {"max_nodes": 200}  # noqa: RUF012
 
     def title(self) -> str:
-        return self.name
+        return self.dataset
 
     @property
     def input_dim(self) -> int:
@@ -43,7 +47,7 @@ class Citations(GraphDataset):
         return [f"class {n}" for n in range(int(self._read()["labels"].max()) + 1)]
 
     def _read(self) -> dict[str, Any]:
-        with np.load(find_dataset(self.path) / f"{self.name}.npz") as file:
+        with np.load(find_dataset(self.path) / f"{self.dataset}.npz") as file:
             return {name: file[name] for name in file.files}
 
     def graphs(self, split: str) -> tuple[list[Graph], Tensor]:
@@ -55,4 +59,6 @@ class Citations(GraphDataset):
         labels = torch.from_numpy(data["labels"].astype(np.int64))
         targets = torch.full((len(labels),), IGNORED)
         targets[rows] = labels[rows]
-        return [Graph.make(len(words), data["edges"].astype(np.int64), features=words)], targets[None]
+        edges, most = torch.from_numpy(data["edges"].astype(np.int64)), self.max_nodes or len(words)
+        edges = edges[(edges < most).all(1)]
+        return [Graph.make(min(most, len(words)), edges, features=words[:most])], targets[None, :most]

@@ -1,8 +1,8 @@
 """Graph classification sets of the TU collection: MUTAG, PTC, PROTEINS, NCI1, ENZYMES, IMDB-BINARY.
 
-    TU(name="mutag", fold=0)    one of ten folds for test, the next for validation
-    TU(name="my/folder/PTC_MR")  a folder in the TU format: NAME_A.txt, NAME_graph_indicator.txt, NAME_graph_labels.txt,
-                                and NAME_node_labels.txt if there are labels of nodes
+    TU(dataset="mutag", fold=0)     one of ten folds for test, the next for validation
+    TU(dataset="my/folder/PTC_MR")  a folder in the TU format: NAME_A.txt, NAME_graph_indicator.txt,
+                                    NAME_graph_labels.txt, and NAME_node_labels.txt if nodes have labels
 
 A node is its tag, one-hot; where all nodes have the same (IMDB-BINARY), its degree, one-hot up to 64.
 
@@ -33,12 +33,12 @@ FOLDS, MAX_DEGREE = 10, 64
 class TU(GraphDataset):
     """Settings of the dataset."""
 
-    name: str = "mutag"
+    dataset: str = "mutag"
     path: str = "graphs_tu"
     fold: int = field(0, low=0, below=FOLDS)
 
     def title(self) -> str:
-        return self.name
+        return self.dataset
 
     @property
     def input_dim(self) -> int:
@@ -55,10 +55,10 @@ class TU(GraphDataset):
         return [graphs[n] for n in rows.tolist()], labels[rows]
 
     def _read(self) -> tuple[list[Graph], Tensor, Tensor | None]:
-        folder = Path(self.name)
+        folder = Path(self.dataset)
         if folder.is_dir():
             return (*read_tu_folder(folder.resolve()), None)
-        return _read_packed(find_dataset(self.path) / f"{self.name}.npz")
+        return _read_packed(find_dataset(self.path) / f"{self.dataset}.npz")
 
 
 @lru_cache(maxsize=2)
