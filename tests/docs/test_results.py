@@ -314,7 +314,7 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     "symbol_prediction": (
         {"name": "symbols"},
         {"loss": 0.5, "accuracy": 0.8, "rows": 64},
-        {("loss", "blank", 0.5), ("accuracy", "blank", 0.8)},
+        {("loss", "answer", 0.5), ("accuracy", "answer", 0.8)},
     ),
     "pair_classification": (
         {"name": "labelled", "corpus": "mrpc"},
