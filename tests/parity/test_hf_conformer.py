@@ -12,6 +12,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.models.conformer import Conformer
 from regard.weights.hf import parakeet, wav2vec2_conformer
 from regard.weights.table import import_state_dict
+from tests.long_params import rest_is_long
 
 from .harness import gradients_equal, hf_peer, maps_equal, maps_of, round_trip
 
@@ -55,7 +56,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", rest_is_long(SETTINGS, SETTINGS[0]), ids=str)
 def test_logits_of_padded_recordings_equal_parakeet(settings):
     theirs, ours = parakeet_pair(**settings)
     frames, real = recordings()
@@ -132,7 +133,7 @@ def wav2vec2_pair(**settings):
     return theirs, ours
 
 
-@pytest.mark.parametrize("frames", [1, 2, 30])
+@pytest.mark.parametrize("frames", rest_is_long([1, 2, 30], 30))
 def test_the_encoder_equals_wav2vec2_conformer(frames):
     theirs, ours = wav2vec2_pair()
     x = torch.randn(2, frames, 12, dtype=torch.float64)
