@@ -277,7 +277,7 @@ def child(name: str, arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """Time all contenders in turns, case by case."""
     steal = harness.Steal()
-    record = harness.machine(arguments.device) | {"dtype": arguments.dtype, "what": arguments.what}
+    record = harness.machine(arguments.device) | {"dtype": arguments.dtype}
     if arguments.device == "cpu":
         record["threads"] = arguments.threads
     cases = []
@@ -338,7 +338,8 @@ def compare_case(children: list[harness.Child], model: str, arguments: argparse.
                     b / a for a, b in zip(seconds[contender], seconds[peer], strict=True)
                 )
     elif model.startswith("detr"):
-        row["matching_share"] = matching_share(running, model, times, arguments.rounds)
+        for name, share in matching_share(running, model, times, arguments.rounds).items():
+            row["contenders"][name]["matching_share"] = share
     return row
 
 
@@ -373,9 +374,10 @@ def show(record: dict[str, Any]) -> str:
             rows.append([*row, found.get("agree", ""), found.get("peak_mib", "")])
     table = harness.table(rows)
     for case in record["cases"]:
-        for name, share in case.get("matching_share", {}).items():
-            table += f"\n{case['model']} {name}: matching takes {100 * share['median']:.1f} % of an update"
-            table += f" ({100 * share['min']:.1f} to {100 * share['max']:.1f})"
+        for name, found in case["contenders"].items():
+            if share := found.get("matching_share"):
+                table += f"\n{case['model']} {name}: matching takes {100 * share['median']:.1f} % of an update"
+                table += f" ({100 * share['min']:.1f} to {100 * share['max']:.1f})"
     return table
 
 

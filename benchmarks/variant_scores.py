@@ -1,30 +1,37 @@
-"""Scores of every attention mechanism on the long-range tasks: the same model, data, updates and settings for all.
+"""Scores of every attention mechanism on the long-range tasks: the same model, data and settings for all.
 
-    python benchmarks/variant_scores.py                                     the screening: every mechanism, one seed,
-                                                                            ListOps, grey pixels and recall
+    python benchmarks/variant_scores.py                                     every mechanism, one seed, on ListOps, grey
+                                                                            pixels and recall, with the recipes' updates
+    python benchmarks/variant_scores.py --screen --device cuda --jobs 12 --minutes 8
+                                                                            the same in about 20 seconds each
     python benchmarks/variant_scores.py --tasks all --only softmax,linear --seeds 1,2,3
-    python benchmarks/variant_scores.py --device cuda --jobs 8              eight runs share the GPU
     python benchmarks/variant_scores.py --tasks copy_small --device cpu     a small task for a CPU
     python benchmarks/variant_scores.py --report                            what the records say; nothing is trained
     python benchmarks/variant_scores.py --tasks copy_small --quick          a few updates, nothing written
 
-A run is a recipe with another `model.attention`; nothing else is tuned for any of them. Each is a process of its own
-and leaves one file, results/variants/scores/TASK-MECHANISM-SEED.json. Runs whose file is there are skipped, so that a
-stopped script goes on where it was. A mechanism that refuses a task (no causal mask, no grid) leaves the reason. In the
-small tasks, of 33 tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
+A run is a recipe with another `model.attention`; nothing else is tuned for any of them. Each is a process of its own,
+forked from one that has imported torch and read the data, and leaves one file,
+results/variants/scores/TASK-MECHANISM-SEED.json. Runs whose file is there are skipped, so that a stopped script goes on
+where it was. A mechanism that refuses a task (no causal mask, no grid) leaves the reason. In the small tasks, of 33
+tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
+
+With `--screen` the budget is time: a trial of some updates, while as many other runs share the GPU, says how many fit
+into `--seconds`, and the schedule has that length; so a faster mechanism makes more updates. Rows all have one length
+and nothing is compiled but FlexAttention's kernels, so that an update is one CUDA graph. Mechanisms that hold whole
+matrices take much memory: only as many of them run at a time as fit into `--memory`. An update reads 16,384 tokens in
+every task. Scores are those of the validation split, under names that end in _screen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +40,8 @@ import harness
 
 from regard.attention import MECHANISMS, MIXERS
 from regard.core.errors import RegardError
-from regard.cost.measurements import measurement_folder
+from regard.core.spec import Spec, resolve
+from regard.cost.measurements import claimed_exponent, measurement_folder
 
 _SMALL = (
     "model.width=64",
@@ -41,6 +49,7 @@ _SMALL = (
     "model.layers=2",
     "model.ffn=256",
     "model.length=128",
+    "model.initializer_range=0.02",
     "data.context_length=33",
     "data.symbols=16",
     "train.steps=500",
@@ -60,13 +69,27 @@ class LongRangeTask:
     settings: tuple[str, ...] = ()
     screened: bool = False  # part of the screening
     size: int | None = None  # of windows, landmarks and the like; None: the mechanism's default
+    screening: tuple[str, ...] = ()  # settings of the screening: fewer rows an update
 
 
 TASKS = {
-    "listops": LongRangeTask("lra_listops", screened=True),
+    "listops": LongRangeTask(
+        "lra_listops",
+        screened=True,
+        screening=(
+            "data.batch_size=8",
+            "data.train_examples=20000",
+            "data.eval_examples=1000",
+            "data.row_length=2048",
+        ),
+    ),
     "text": LongRangeTask("lra_text"),
-    "pixels": LongRangeTask("lra_pixels", screened=True),
-    "recall": LongRangeTask("recall", screened=True),
+    "pixels": LongRangeTask("lra_pixels", screened=True, screening=("data.batch_size=16",)),
+    "recall": LongRangeTask(
+        "recall",
+        screened=True,
+        screening=("data.context_length=256", "data.pairs=16", "data.symbols=64", "data.batch_size=64"),
+    ),
     "recall_causal": LongRangeTask("recall_causal"),
     "copy": LongRangeTask("copy"),
     "copy_causal": LongRangeTask("copy_causal"),
@@ -77,31 +100,96 @@ TASKS = {
 }
 
 
+SCREEN = "_screen"  # ends the names of tasks whose budget is time
+TRIAL = 20  # updates whose time is taken; those before compile and capture
+WARMUP = 6
+# GiB that a run is expected to take, not measured: a matrix of scores has 8 x 4 x 2048² numbers, half a GiB, and some
+# eight of them are kept in each of four layers; convolutions of them keep more
+HEAVY, HEAVIEST, LIGHT = 18.0, 40.0, 4.0
+
+
 def run(task: str, attention: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Train and score one model; return its record."""
     from regard.training import evaluate, train
 
-    about, began = TASKS[task], time.time()
+    about, began = TASKS[task.removesuffix(SCREEN)], time.time()
     settings = [
         *about.settings,
+        *(about.screening if args.screen else ()),
         *([f"train.steps={args.steps}"] if args.steps else []),
         f"model.attention={_spec(attention, about.size)}",
         f"train.seed={seed}",
         f"train.device={args.device}",
         "train.final_weights=last",
     ]
-    record = {"task": task, "recipe": about.recipe, "attention": attention, "seed": seed, "settings": settings}
-    record |= {"metric": about.metric, "split": about.split}
+    record = {"task": task, "recipe": about.recipe, "attention": attention, "seed": seed}
     try:
         with tempfile.TemporaryDirectory() as folder:
+            if args.screen:
+                graph = [] if args.device == "cpu" else ["train.graph=on"]
+                settings += ["train.compile=false", *graph, "train.eval_interval=1000000000"]
+                seconds = time_update(about.recipe, settings, Path(folder) / "trial", args.quick)
+                steps = max(10, min(100_000, round(args.seconds / seconds)))
+                warmup = min(load(about.recipe, settings).train.warmup_steps, steps // 10)
+                limit = f"train.max_minutes={2 * args.seconds / 60}"  # if the others take more of the GPU later
+                settings += [f"train.steps={steps}", f"train.warmup_steps={warmup}", limit]
+                began = time.time()
             result = train(about.recipe, Path(folder) / "run", settings=settings, quick=args.quick)
-            trained = time.time() - began
-            found = evaluate(Path(folder) / "run", [about.split], device=args.device)
+            record |= {"settings": settings, "metric": about.metric, "split": "val" if args.screen else about.split}
+            trained = result["seconds"] if args.screen else time.time() - began
+            if args.screen:
+                scores, parameters = result["validation"]["last"], result["parameters"]
+                record |= {"stop_reason": result["stop_reason"], "captured": result["captured_shapes"] > 0}
+            else:
+                found = evaluate(Path(folder) / "run", [about.split], device=args.device)
+                scores, parameters = next(iter(found["results"].values())), found["parameters"]
     except RegardError as error:
-        return record | {"failed": str(error)} | _machine(args)
-    scores = next(iter(found["results"].values()))
+        if "GPU memory" in str(error) or "does not fit" in str(error):
+            raise  # the others took it: not for the record
+        return record | {"settings": settings, "failed": str(error)} | _machine(args)
     record |= {"value": round(scores[about.metric], 5), "scores": _numbers(scores), "steps": result["steps"]}
-    return record | {"parameters": found["parameters"], "seconds": round(trained, 1)} | _machine(args)
+    return record | {"parameters": parameters, "seconds": round(trained, 1)} | _machine(args)
+
+
+def load(recipe: str, settings: list[str]) -> Any:
+    """Return a recipe with settings."""
+    from regard.training.recipe import load_recipe, override_recipe
+
+    return override_recipe(load_recipe(recipe), settings)
+
+
+def time_update(recipe: str, settings: list[str], folder: Path, quick: bool) -> float:
+    """Return the seconds of an update, after some that compile and capture it."""
+    from dataclasses import replace
+
+    from regard.data.batching import prefetch
+    from regard.training import rng
+    from regard.training.checkpoint.checkpoints import Checkpoints
+    from regard.training.device import select_device
+    from regard.training.loop import TrainingRun
+    from regard.training.parallel.distributed import distributed_context
+    from regard.training.recipe import quick_recipe
+    from regard.training.update_graph import training_stream
+
+    chosen = load(recipe, settings)
+    chosen = quick_recipe(chosen) if quick else chosen
+    device = select_device(chosen.train.device)
+    folder.mkdir(parents=True)
+    with distributed_context(device, 1) as world, rng.isolated_rng(world.device):
+        trial = TrainingRun(chosen, folder, world, Checkpoints(folder / "checkpoints", 1, 1, world), None)
+        pin = (lambda item: replace(item, batch=item.batch.pin())) if device.type == "cuda" else None
+        trial.model.train()
+        stream = trial.task.batches().start(trial.position, world.replica, world.num_replicas)
+        with training_stream(world.device), prefetch(stream, prepare=pin, workers=1) as batches:
+            for _ in range(WARMUP):
+                trial._update(batches)
+            trial._stop_clock()
+            trial.seconds = 0.0
+            trial._start_clock()
+            for _ in range(TRIAL):
+                trial._update(batches)
+            trial._stop_clock()
+    return trial.seconds / TRIAL
 
 
 def _spec(attention: str, size: int | None) -> str:
@@ -128,21 +216,79 @@ def file_of(task: str, attention: str, seed: int) -> Path:
     return measurement_folder() / "scores" / f"{task}-{plain}-{seed}.json"
 
 
-def run_in_process(job: tuple[str, str, int], args: argparse.Namespace) -> None:
-    """Run one job in a process of its own and say how it went."""
+def _work(job: tuple[str, str, int], args: argparse.Namespace, log: Path) -> None:
+    """In a forked process: run one job, its output into a file."""
+    with open(log, "w", encoding="utf-8") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    file = file_of(*job)
+    record = run(*job, args)
+    harness.write(str(file.relative_to(harness.RESULTS)), record)
+
+
+def run_all(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
+    """Run jobs side by side, each in a process of its own; heavy ones only as far as they fit into memory."""
+    context, ends = multiprocessing.get_context("fork"), time.monotonic() + 60 * args.minutes
+    began, waiting, number = time.monotonic(), [*jobs], len(jobs)
+    running: dict[tuple[str, str, int], tuple[Any, float, Path]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        while running or (waiting and time.monotonic() < ends):
+            for job, (process, _, log) in [*running.items()]:
+                if not process.is_alive():
+                    process.join()
+                    del running[job]
+                    print(f"[{time.monotonic() - began:4.0f} s] {_said(job, process.exitcode, log)}", flush=True)
+            used = sum(memory for _, memory, _ in running.values())
+            for job in [*waiting]:
+                memory = expected_memory(job[1]) if args.screen else LIGHT
+                if len(running) >= args.jobs or time.monotonic() >= ends:
+                    break
+                if running and used + memory > args.memory:
+                    continue
+                log = Path(folder) / f"{number - len(waiting)}.log"
+                process = context.Process(target=_work, args=(job, args, log))
+                process.start()
+                running[job] = process, memory, log
+                used += memory
+                waiting.remove(job)
+            time.sleep(0.1)
+    if waiting:
+        print(f"{len(waiting)} runs were not begun; the same command goes on with them", flush=True)
+
+
+def expected_memory(attention: str) -> float:
+    """Return the GiB of a run: many if a mechanism claims N² and is not the fused kernel, so that it holds matrices."""
+    name = Spec.parse(attention).name
+    if name in ("softmax", "evolving"):
+        return LIGHT if name == "softmax" else HEAVIEST
+    traits: Any = getattr(resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention"), "traits", None)
+    power = claimed_exponent(traits.cost) if traits is not None else None
+    return HEAVY if power is None or power >= 2 else LIGHT
+
+
+def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
     task, attention, seed = job
-    options = ["--device", args.device, *(["--steps", str(args.steps)] if args.steps else [])]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, "--run", json.dumps(job), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     file = file_of(*job)
     found = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    said = found.get("failed") or found.get("value") or f"ended with status {done.returncode}: {last}"
-    print(f"{task:16} {attention:32} seed {seed}  {said}", flush=True)
+    last = (log.read_text("utf-8", errors="replace").strip().splitlines() or [""])[-1]
+    said = found.get("failed") or found.get("value")
+    said = f"ended with status {status}: {last[:200]}" if said is None else said
+    return f"{task:16} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
+
+
+def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
+    """Make or read the data once, so that the forked processes share it."""
+    import torch
+
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
+    for task in dict.fromkeys(task for task, _, _ in jobs):
+        about = TASKS[task.removesuffix(SCREEN)]
+        recipe = load(about.recipe, [*about.settings, *(about.screening if args.screen else ())])
+        made = recipe.task.build(recipe.data, seed=0, folder=None)
+        for split in ("train", "val"):
+            made.dataset(split)
+    if torch.cuda.is_initialized():
+        raise SystemExit("reading the data has touched the GPU, so processes cannot be forked")
 
 
 def main() -> None:
@@ -157,15 +303,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--report", action="store_true", help="print the records; nothing is trained")
     parser.add_argument("--quick", action="store_true", help="a dozen updates of a tiny model, nothing written")
-    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--screen", action="store_true", help="a budget of time for each run, see above")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of training, with --screen")
+    parser.add_argument("--minutes", type=float, default=1e6, help="after so many no run is begun")
+    parser.add_argument("--memory", type=float, default=125.0, help="GiB of the GPU that heavy runs may share")
     args = parser.parse_args()
-    if args.run:
-        task, attention, seed = json.loads(args.run)
-        file = file_of(task, attention, seed)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        record = run(task, attention, seed, args)
-        harness.write(str(file.relative_to(harness.RESULTS)), record)
-        return
     if args.report:
         print(report())
         return
@@ -173,6 +315,7 @@ def main() -> None:
     chosen = re.split(r"[;,](?![^(]*\))", args.only) if args.only else every
     tasks = [name for name, task in TASKS.items() if task.screened] if args.tasks is None else args.tasks.split(",")
     tasks = [name for name in TASKS if not name.endswith("_small")] if tasks == ["all"] else tasks
+    tasks = [f"{task}{SCREEN}" for task in tasks] if args.screen else tasks
     jobs = [(task, spec.strip(), int(seed)) for task in tasks for seed in args.seeds.split(",") for spec in chosen]
     if args.quick:
         for job in jobs:
@@ -180,8 +323,9 @@ def main() -> None:
         return
     jobs = [job for job in jobs if not file_of(*job).is_file()]
     print(f"{len(jobs)} runs", flush=True)
-    with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(lambda job: run_in_process(job, args), jobs))
+    (measurement_folder() / "scores").mkdir(parents=True, exist_ok=True)
+    read_data(jobs, args)
+    run_all(jobs, args)
     print(report())
 
 
@@ -200,6 +344,10 @@ def report() -> str:
         rows.append([task, attention, mean, str(len(good)), seconds])
     return harness.table(rows)
 
+
+# of forked processes: compile in the process itself, and ask for GPUs without touching them
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 if __name__ == "__main__":
     main()

@@ -18,11 +18,11 @@ On a CPU each has its own process, and a few of them take turns with dense atten
 F.scaled_dot_product_attention), at equal heads; times are the processor time of one thread, which other programs on the
 machine disturb less than the clock on the wall.
 
-On a GPU each has its own process too, forked from one that has imported torch, and while one is timed nothing else
-runs. First, the processes of mechanisms whose kernels are compiled (FlexAttention) compile for all lengths side by
-side; then they are timed one after another, then the others, shorter lengths before longer ones. Every cell is written
-when it is there, and cells that are there are not measured again, so that a run with `--minutes` goes on where another
-stopped.
+On a GPU each has its own process too, all begun at once; while one is timed nothing else runs. (Forked from one that
+has imported torch they would begin sooner; on an H200, forked ones gave no answer.) First, the processes of mechanisms
+whose kernels are compiled (FlexAttention) compile for all lengths side by side; then they are timed one after another,
+then the others, shorter lengths before longer ones. Every cell is written when it is there, and cells that are there
+are not measured again, so that a run with `--minutes` goes on where another stopped.
 
 A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call,
 measured or foreseen from the two lengths before; longer inputs are then left out. The exponent is fitted over the three
@@ -32,6 +32,7 @@ largest lengths and stands beside the claimed cost: a mechanism that claims N an
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -128,13 +129,21 @@ def contender(name: str, mode: str, length: int, args: argparse.Namespace) -> tu
 
     from regard.attention.mask import CausalMask
     from regard.attention.mixers import build_mixer
+    from regard.core.errors import is_out_of_memory
     from regard.core.layer_state import PassState
 
     dtype, width = getattr(torch, args.dtype), args.heads * args.head_dim
     bits = length.bit_length() - 1
     grid = (1 << bits // 2, length >> bits // 2)
     causal = mode == "causal"
-    mixer = build_mixer(name, width=width, heads=args.heads, length=length, causal=causal, grid=grid, prefix=0)
+    place: dict[str, Any] = {"length": length, "causal": causal, "grid": grid, "prefix": 0}
+    try:  # on the device at once: the largest parameters are matrices of all pairs of places
+        with torch.device(args.device):
+            mixer = build_mixer(name, width=width, heads=args.heads, **place)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        mixer = build_mixer(name, width=width, heads=args.heads, **place)  # drawn by a generator of the CPU
     mixer = mixer.to(args.device, dtype).train()
     mask = CausalMask() if causal else None
     if name in MECHANISMS:
@@ -300,6 +309,7 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
             request = pipe.recv()
         except EOFError:
             return
+        faulthandler.dump_traceback_later(PATIENCE - 10, file=sys.__stderr__)  # says where it hangs
         if request.get("machine"):
             pipe.send(harness.machine(args.device))
             continue
@@ -316,6 +326,7 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
             found = {"failed": f"error: {type(error).__name__}: {str(error).splitlines()[:1]}"}
         if args.device == "cuda":
             torch.cuda.empty_cache()
+        faulthandler.cancel_dump_traceback_later()
         pipe.send(found)
 
 
@@ -327,7 +338,9 @@ def compiles(name: str) -> bool:
 
     mixer = build_mixer(name, width=64, heads=4, length=64, causal=False, grid=(8, 8), prefix=0)
     return any(
-        type(part).mix_sparsely is PatternAttention.mix_sparsely and not isinstance(part, ETCAttention)
+        type(part).mix_sparsely is PatternAttention.mix_sparsely
+        and not isinstance(part, ETCAttention)
+        and not part.pattern.scattered
         for part in mixer.modules()
         if isinstance(part, PatternAttention)
     )
@@ -341,8 +354,11 @@ class GPURun:
         asking = Forked(DENSE, args)
         asking.send(machine=True)
         settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")}
-        record |= asking.answer() | settings | {"threads": 1}
+        about = asking.answer()
         asking.close()
+        if "failed" in about:
+            raise SystemExit(f"no process on the GPU: {about['failed']}; try --start spawn")
+        record |= about | settings | {"threads": 1}
         self.cells: dict[tuple[str, str], dict[str, Any]] = {
             (name, mode): record["cases"].setdefault(name, {}).setdefault(mode, {})
             for name in wanted
@@ -355,19 +371,22 @@ class GPURun:
             f"{sum(bool(self.missing(key, self.args.lengths)) for key in self.cells)} contenders have cells to fill"
         )
         workers = {key: Forked(key[0], self.args) for key in compiled}
+        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
+        ready = {name: Forked(name, self.args) for name in {name for name, _ in others}}  # they import meanwhile
         self.compile(workers)
         for key, worker in workers.items():
             self.measure(key, worker, self.args.lengths)
             worker.close()
-        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
         for lengths in ([n for n in self.args.lengths if n <= SHORT], [n for n in self.args.lengths if n > SHORT]):
             for name in dict.fromkeys(name for name, _ in others):
                 keys = [key for key in others if key[0] == name and self.missing(key, lengths)]
                 if keys and self.left() > 0:
-                    worker = Forked(name, self.args)
+                    if ready[name].pipe.closed:  # given up at a shorter length
+                        ready[name] = Forked(name, self.args)
                     for key in keys:
-                        self.measure(key, worker, lengths)
-                    worker.close()
+                        self.measure(key, ready[name], lengths)
+        for worker in ready.values():
+            worker.close()
         left = [f"{name} ({mode})" for (name, mode) in self.cells if self.missing((name, mode), self.args.lengths)]
         self.say(f"not complete, run it again: {', '.join(left)}" if left else "complete")
 
@@ -439,6 +458,7 @@ def prepare_forks() -> None:
     import torch._inductor.compile_fx
     import torch.nn.attention.flex_attention
 
+    torch.set_num_threads(1)  # a pool of threads would not survive the fork
     for name in names():
         resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention")
     if torch.cuda.is_initialized():
@@ -465,7 +485,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds of a call beyond which longer inputs wait; default: 10, 2")
     parser.add_argument("--minutes", type=float, default=60.0, help="after so many nothing new is begun (GPU)")
-    parser.add_argument("--start", default="fork", choices=("fork", "spawn"), help="how processes begin (GPU)")
+    parser.add_argument("--start", default="spawn", choices=("fork", "spawn"), help="how processes begin (GPU)")
     parser.add_argument("--forked", action="store_true", help="the way of a GPU, to try it on a CPU")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a process may add (CPU)")
     parser.add_argument("--only", help="names, separated by commas")

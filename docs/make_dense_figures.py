@@ -2,10 +2,10 @@
 
     python docs/make_dense_figures.py RUN NAME [--split test]     docs/assets/dense-NAME.png, from the run in a folder
 
-Six rows, each the truth and what the model says: the first three images of the split, then the three on which it scores
-worst. The score of an image is printed above it: for boxes, the share that is right (F1: same label, IoU of at least
-0.5); for masks, the mean over the true segments of the IoU with the best found segment of that label; for depth, δ1
-after the best scale and shift.
+Six rows, each the picture, the truth and what the model says: the first three images of the split, then the three on
+which it scores worst. The score of an image is printed above it: for boxes, the share that is right (F1: same label and
+an IoU of at least 0.5); for masks, the mean over the true segments of the IoU with the best found segment of that
+label; for depth, δ1 after the best scale and shift.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import regard
 from regard.modalities.boxes import Box, Boxes
@@ -29,12 +29,12 @@ from regard.training.recipe import load_saved_recipe
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 FIRST, WORST = 3, 3
-WIDE = 420  # pixels of a picture on the page
+WIDE = 300  # pixels of a picture on the page
 
 
-def truth_of(scene: Any, labels: list[str], kind: type) -> Any:
-    """Return the annotations of a scene as an output of this kind."""
-    rows, columns = scene.size
+def truth_of(scene: Any, labels: list[str], predict: Any) -> Any:
+    """Return the annotations of a scene as an output of the predictor's kind."""
+    (rows, columns), kind = scene.size, predict.outputs
     if kind is Depth:
         inverse = 1 / scene.depth
         low, high = np.nanmin(inverse), np.nanmax(inverse)
@@ -42,7 +42,7 @@ def truth_of(scene: Any, labels: list[str], kind: type) -> Any:
     if kind is Boxes:
         pairs = zip(scene.boxes.tolist(), scene.classes.tolist(), strict=True)
         return Boxes(tuple(Box(*box, labels[k]) for box, k in pairs), columns, rows)
-    if scene.masks is not None:
+    if hasattr(predict, "things"):  # panoptic
         pairs = zip(scene.masks, scene.classes.tolist(), strict=True)
         return Masks(tuple(Mask(np.asarray(mask), labels[k]) for mask, k in pairs), columns, rows)
     return Masks.from_labels(scene.labels, dict(enumerate(labels)))
@@ -81,22 +81,47 @@ def draw(run: Path, name: str, split: str, limit: int) -> Path:
     for i in range(min(len(scenes), limit)):
         scene = scenes[i]
         photo = Image.fromarray(scene.pixels.transpose(1, 2, 0))
-        found, truth = predict(photo), truth_of(scene, labels, predict.outputs)
+        found, truth = predict(photo), truth_of(scene, labels, predict)
         scored.append((score_of(found, scene, truth), i, photo, truth, found))
     failures = sorted(scored[FIRST:], key=lambda row: row[:2])[:WORST]
     rows = []
     for what, chosen in (("", scored[:FIRST]), ("failure: ", failures)):
         for score, i, photo, truth, found in chosen:
-            titles = f"{split} {i}: truth", f"{what}{100 * score:.0f} %"
-            rows.append([_picture(photo, out, title) for out, title in zip((truth, found), titles, strict=True)])
+            outputs, titles = _same_labels(truth, found), ("truth", f"{what}{100 * score:.0f} %")
+            drawn = [_picture(photo, out, title) for out, title in zip(outputs, titles, strict=True)]
+            rows.append([_plain(photo, f"{split} {i}", drawn[0].height), *drawn])
     high = [max(picture.height for picture in row) for row in rows]
-    sheet = Image.new("RGB", (2 * WIDE, sum(high)), "white")
+    sheet = Image.new("RGB", (3 * WIDE, sum(high)), "white")
     for n, row in enumerate(rows):
         for k, picture in enumerate(row):
             sheet.paste(picture, (k * WIDE, sum(high[:n])))
     out = ASSETS / f"dense-{name}.png"
     sheet.convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(out, optimize=True)
     return out
+
+
+def _plain(photo: Image.Image, title: str, high: int) -> Image.Image:
+    """Return the picture alone, at the bottom of a sheet of this height, below a title."""
+    photo = photo.resize((WIDE, round(photo.height * WIDE / photo.width)), Image.Resampling.NEAREST)
+    sheet = Image.new("RGB", (WIDE, max(high, photo.height)), "white")
+    sheet.paste(photo, (0, sheet.height - photo.height))
+    ImageDraw.Draw(sheet).text((WIDE // 2, 8), title, "black", anchor="mm")
+    return sheet
+
+
+def _same_labels(truth: Any, found: Any) -> tuple[Any, Any]:
+    """Return masks with an empty one for every label that only the other has, so that colours agree."""
+    if not isinstance(truth, Masks):
+        return truth, found
+    names, nothing = (
+        [{m.label for m in each.masks} for each in (truth, found)],
+        np.zeros((truth.height, truth.width), bool),
+    )
+    sides = []
+    for each, own, other in zip((truth, found), names, reversed(names), strict=True):
+        more = tuple(Mask(nothing, label, 0.0) for label in sorted(other - own))
+        sides.append(Masks((*each.masks, *more), each.width, each.height))
+    return sides[0], sides[1]
 
 
 def _picture(photo: Image.Image, output: Any, title: str) -> Image.Image:

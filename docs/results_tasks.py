@@ -40,7 +40,9 @@ BY_UNIT = {
     "return": "return, {}",
     "wrong_bits": "wrong bits, {}",
 }  # a column for each unit
-SPEECH_TASKS = ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")
+SPEECH_TASKS = (
+    "ctc_speech_recognition", "speech_recognition", "joint_speech_recognition", "reinforced_speech_recognition",
+)  # fmt: skip
 PRONUNCIATION_TASKS = ("pronunciation", "reinforced_pronunciation")
 
 

@@ -2,6 +2,7 @@
 
     <!-- variants: contents -->      every mechanism and mixer, family by family: the survey's figure as a table
     <!-- variants: speed cpu -->     time by length, exponent beside the claimed cost, crossover; or what is missing
+    <!-- variants: peers cuda -->    four of them beside transformers' own; or what is missing
     <!-- variants: scores -->        scores on the long-range tasks; or what is missing
     <!-- variants: old weights -->   what ``regard eval --attention`` measured (benchmarks/results/variants/eval-*.json)
 
@@ -45,6 +46,7 @@ GOOD_FOR = {
     "image_local_2d": "Generating images or enlarging them: a rectangle looks at a larger one around it.",
     "axial": "Images and other grids: rows in one layer, columns in the next.",
     "sinkhorn": "Text whose relevant block lies far away: a learned sorting brings it near.",
+    "sortcut": "Encoders of long texts of which a few blocks matter to every token.",
     "routing": "Long texts in which related tokens form topics: a token attends to its own cluster.",
     "reformer": "Very long inputs with few strong matches, where queries and keys may be the same vectors.",
     "linear": "Decoding without end at a constant cost a token, where sharp look-ups are not needed.",
@@ -93,7 +95,13 @@ def table(rows: Rows) -> str:
 def expand(what: str) -> str:
     """Return the replacement of a marker."""
     kind, _, device = what.partition(" ")
-    make = {"contents": contents, "speed": lambda: speed(device), "scores": scores, "old": old_weights}
+    make = {
+        "contents": contents,
+        "speed": lambda: speed(device),
+        "peers": lambda: peers(device),
+        "scores": scores,
+        "old": old_weights,
+    }
     return make[kind]()
 
 
@@ -203,10 +211,39 @@ def scores() -> str:
                 f"{scale * statistics.mean(values):.{1 if scale == 100 else 3}f}{spread}" if values else ""
             )
         rows.append(row)
-    first = runs[0]
-    where = first.get("gpu") or first.get("cpu", "")
     refused = [run for run in read_scores() if "failed" in run]
     said = f" Refused: {', '.join(sorted({run['attention'] for run in refused}))}." if refused else ""
-    seeds = len({run["seed"] for run in runs})
-    note = f"{where}, {first['date']}; {seeds} seed{'s' if seeds > 1 else ''}, {first['steps']:,} updates.{said}"
+    notes = "\n".join(_about_task(task, [run for run in runs if run["task"] == task]) for task in tasks)
+    return f"{notes}\n{said}\n\n{table(rows)}"
+
+
+def _about_task(task: str, runs: list[dict[str, Any]]) -> str:
+    """Return where and how the runs of a task were made, as an item of a list."""
+    where, updates = runs[0].get("gpu") or runs[0].get("cpu", ""), sorted(run["steps"] for run in runs)
+    seeds, dates = len({run["seed"] for run in runs}), sorted({run["date"] for run in runs})
+    many = f"{updates[0]:,}" if updates[0] == updates[-1] else f"{updates[0]:,} to {updates[-1]:,}"
+    budget = "the updates that fit into the same seconds, " if task.endswith("_screen") else ""
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return (
+        f"- `{task}`: {budget}{many} updates, {seeds} seed{'s' if seeds > 1 else ''}, split {runs[0]['split']}; "
+        f"{where}, {when}"
+    )
+
+
+def peers(device: str) -> str:
+    """Return tokens per second of ours and transformers', or that nothing was measured."""
+    file = measurement_folder() / f"peers-{device}.json"
+    if not file.is_file():
+        return f"Beside transformers nothing was measured on {device} yet: `python benchmarks/variant_peers.py`."
+    record = json.loads(file.read_text(encoding="utf-8"))
+    rows = []
+    for case in record["cases"]:
+        row = {"": f"{case['kind']}, {case['part']}", "tokens": f"{case['length']:,}"}
+        for key, what in (("forward", "forward"), ("training", "forward and backward")):
+            for whose in ("ours", "transformers"):
+                row[f"{whose}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else ""
+            ratio = case.get(f"{key}_ratio")
+            row[f"times, {what}"] = f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})" if ratio else ""
+        rows.append(row | {"aim": f"{case['aim']:g}"})
+    note = f"Tokens per second. {record.get('gpu', device)}, {record['date']}. `{record['command']}`"
     return f"{note}\n\n{table(rows)}"

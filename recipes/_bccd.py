@@ -22,4 +22,5 @@ TRAIN = Train(
     save_interval=1000,
     log_interval=50,
     metric="ap50",
+    save_dtype="float16",
 )

@@ -29,7 +29,7 @@ GPU_DATA = Scenes(
     max_objects=4,
     min_side=0.25,
     max_side=0.5,
-    train_examples=40_000,
+    train_examples=20_000,
     eval_examples=500,
 )
 GPU_TRAIN = replace(

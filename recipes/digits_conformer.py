@@ -5,7 +5,7 @@ data       fsdd: 3,000 recordings of single digits by six speakers, concatenated
            0-4 of every digit and speaker for test, 45-49 for validation; 420 fixed strings each
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Gulati et al.: Conformer. Interspeech 2020, arXiv:2005.08100; Graves et al.: CTC. ICML 2006
-machine    one GPU, a few minutes, or one CPU thread, about an hour
+machine    one GPU, a few minutes, or one CPU core, about two hours
 expected   fewer errors than digits_ctc (2.41 %), with the updates of digits_attention (0.72 %)
 measured   not yet
 command    regard train digits_conformer --out runs/digits-conformer

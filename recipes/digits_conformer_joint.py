@@ -5,7 +5,7 @@ data       fsdd: 3,000 recordings of single digits by six speakers, concatenated
            0-4 of every digit and speaker for test, 45-49 for validation; 420 fixed strings each
 licence    CC BY-SA 4.0: what is trained on it may ship under that licence
 paper      Watanabe et al.: Hybrid CTC/Attention Architecture for End-to-End Speech Recognition. IEEE JSTSP 2017
-machine    one GPU, a few minutes, or one CPU thread, about an hour
+machine    one GPU, a few minutes, or one CPU core, about two hours
 expected   at most the errors of digits_attention (0.72 %), with as many updates
 measured   not yet
 command    regard train digits_conformer_joint --out runs/digits-joint

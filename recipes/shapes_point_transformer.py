@@ -1,4 +1,4 @@
-"""Which shape is it? A small Point Transformer on composed shapes; ships with the package.
+"""Which shape is it? A small Point Transformer on composed shapes.
 
 task       classify a cloud of points: sphere, cube, cylinder, cone, torus, pyramid, disc or helix
 data       8,000 shapes made from a seed, turned to any orientation, half of them with a part cut off, with noise
@@ -21,10 +21,10 @@ from regard.training.recipe import Recipe, Train
 def recipe() -> Recipe:
     return Recipe(
         model=Config(num_classes=8, widths=(24, 48, 96), layers=(1, 1, 1), neighbors=10),
-        task=point_classification.Config(points=192, min_points=48, rotation="any", noise=0.005),
+        task=point_classification.Config(points=192, rotation="any", noise=0.005),
         data=Shapes(points=256),
         train=Train(
-            steps=1600,
+            steps=1200,
             device="cpu",
             learning_rate=3e-3,
             schedule="cosine",
@@ -34,8 +34,8 @@ def recipe() -> Recipe:
             eps=1e-8,
             weight_decay=0.01,
             clip_grad_norm=1.0,
-            eval_interval=400,
-            save_interval=400,
+            eval_interval=300,
+            save_interval=300,
             log_interval=50,
             metric="accuracy",
             save_dtype="float16",

@@ -1,5 +1,6 @@
 """What every test needs: one thread, safe bf16, jaxtyping checked at run time."""
 
+import gc
 import os
 import tempfile
 
@@ -8,7 +9,10 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # xdist runs several processes
 os.environ.setdefault("REGARD_CACHE", tempfile.mkdtemp(prefix="regard-cache-"))  # not the user's own
 
-from jaxtyping import install_import_hook
+gc.disable()  # until all is imported: nearly nothing of that is garbage, and it is looked through again and again
+os.fsync = os.fstat  # a file must be open as before; nobody cuts the power, and disks take longer than most tests
+
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Shapes in signatures are checked wherever attention, blocks and models are called (see core/shapes.py).
 CHECKED = ["regard.attention", "regard.blocks", "regard.models", "regard.core.trace"]
@@ -19,6 +23,18 @@ import torch  # noqa: E402
 
 from tests import shape_checks  # noqa: E402
 from tests.warm_python import WarmPython  # noqa: E402
+
+
+def pytest_collection_finish():
+    """Look for garbage again, but not among millions of objects that live as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure():
+    """Let the interpreter take everything down as usual."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import functools
 import jaxtyping
 from beartype import beartype
 
-CHECKS = 1000  # in each test: of arguments, or of arguments and result
+CHECKS = 250  # in each test, of arguments, or of arguments and result: about three passes of a small model
 _left = CHECKS
 
 

@@ -3,6 +3,7 @@
 Dynamo cannot trace through the shape checks that tests switch on, and importing it takes longer than most programs do.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -56,6 +57,7 @@ def child(folder):
 
 
 def serve():
+    gc.disable()  # nearly nothing of what imports make is garbage
     import torch
     import torch._dynamo.testing
 
@@ -64,6 +66,8 @@ def serve():
     torch.set_num_threads(1)
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))  # imports as well
     regard.models.build("gpt", size="tiny", vocab=17)
+    gc.freeze()  # children share it
+    gc.enable()
     answers = os.fdopen(os.dup(1), "w")
     for line in iter(sys.stdin.readline, ""):
         pid = os.fork()

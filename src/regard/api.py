@@ -189,6 +189,9 @@ def _load_image_model(folder: Path, device: str | torch.device) -> Any:
     found = load_image_model(folder)
     model, shown = found.model.to(device), dict(found.task or {})
     name = str(shown.pop("name"))
-    if getattr(model.config, "num_classes", None) == 0 or shown["preprocess"]["channels"] not in (1, 3):
+    classifies = "preprocess" in shown
+    if classifies and (
+        getattr(model.config, "num_classes", None) == 0 or shown["preprocess"]["channels"] not in (1, 3)
+    ):
         return model
     return resolve(PREDICTORS, name, "task")(model, **shown)

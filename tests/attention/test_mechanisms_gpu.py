@@ -41,6 +41,7 @@ SETTINGS = {  # with which the tokens are many
     "adaptive_span": "span=48, ramp=16, initial=0.5",
     "informer": "factor=3",
     "sinkhorn": "block=16",
+    "sortcut": "block=16",
     "routing": "clusters=6, window=40",
     "reformer": "chunk=16, buckets=8, rounds=2",
     "isab": "points=8",
@@ -48,6 +49,14 @@ SETTINGS = {  # with which the tokens are many
 }
 # What these select changes where rounding decides between near ties, so in half precision other tokens are selected.
 SELECTING = {"clustered", "improved_clustered", "informer", "reformer", "routing"}
+
+
+@pytest.fixture(autouse=True)
+def _no_tf32():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def offered(name):

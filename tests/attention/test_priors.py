@@ -287,3 +287,13 @@ def test_half_precision_gives_its_own_dtype():
         out = attend(q, k, v, layer_state=PassState().layer(0))
         assert out.dtype == torch.float16
         assert out.isfinite().all()
+
+
+def test_places_beyond_256_are_told_apart_in_half_precision():
+    torch.set_default_dtype(torch.float32)
+    n = 600  # the centre is at 299.5, between two keys of equal weight
+    attend = LocalnessAttention(1, 1, D, window=4.0)
+    q = torch.zeros(1, 1, n, D)
+    found = attend.to(torch.bfloat16).weights(q.bfloat16(), q.bfloat16())[0, 0, 0].float()
+    assert found.topk(2).indices.sort().values.tolist() == [299, 300]
+    torch.testing.assert_close(found, attend.float().weights(q, q)[0, 0, 0], atol=2e-3, rtol=0)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.attention.mask import CausalMask, PaddingMask
-from regard.attention.mechanisms.sinkhorn import SinkhornAttention
+from regard.attention.mechanisms.sinkhorn import SinkhornAttention, block_pairs
+from regard.attention.mechanisms.sortcut import SortCutAttention
 from regard.core.errors import Unsupported
 
 
@@ -90,3 +91,21 @@ def test_more_tokens_than_the_sorting_network_knows_are_refused():
     attend(*(q[:, :, :9],) * 3)
     with pytest.raises(Unsupported, match="up to 3 blocks of 3 tokens, got 10"):
         attend(q, q, q)
+
+
+def test_sortcut_reads_the_first_sorted_blocks_alone():
+    """The last block, of two tokens, has no third one: places beyond the length are in no sorted block."""
+    attend, n = SortCutAttention(2, 6, block=3, cut=2, length=14), 11
+    torch.nn.init.normal_(attend.second_bias)
+    q, k, v = (torch.randn(1, 2, n, d) for d in (6, 6, 5))
+    blocks = torch.nn.functional.pad(k, (0, 0, 0, 1)).unflatten(2, (4, 3))
+    order = attend.permutation(blocks, block_pairs(torch.ones(1, 1, 4, dtype=torch.bool), False), False)[0]
+    for h in range(2):
+        keys, values = [], []
+        for i in range(2):
+            for place in range(3):
+                sources = [j for j in range(4) if 3 * j + place < n]
+                keys.append(sum(order[h, i, j] * k[0, h, 3 * j + place] for j in sources))
+                values.append(sum(order[h, i, j] * v[0, h, 3 * j + place] for j in sources))
+        expected = (q[0, h] @ torch.stack(keys).mT / 6**0.5).softmax(-1) @ torch.stack(values)
+        torch.testing.assert_close(attend(q, k, v)[0, h], expected)

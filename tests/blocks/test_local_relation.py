@@ -1,5 +1,9 @@
 """The local relation layer equals its form with copied neighbourhoods; its weights can be watched."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,3 +75,98 @@ def test_watched_weights_are_those_of_the_sum(stride):
 def test_an_even_kernel_is_refused():
     with pytest.raises(BadInput, match="kernel must be odd"):
         LocalRelation(8, 4)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+# channels, kernel, shared, stride, size: the last group smaller, several programs, a kernel larger than the grid
+CASES = [
+    (12, 3, 8, 1, (7, 5)),
+    (16, 5, 8, 2, (9, 10)),
+    (6, 7, 4, 1, (2, 3)),
+    (8, 3, 8, 1, (13, 11)),
+    (5, 3, 2, 2, (1, 4)),
+]
+CODE = """
+import sys, torch
+torch.library.wrap_triton = lambda kernel: kernel  # as it is: interpreted
+from regard.blocks.local_relation import LocalRelation
+from regard.blocks import local_relation_triton as kernels
+kernels.MAX_BLOCK = 64
+found = []
+for (channels, kernel, shared, stride, size), state, x, into in torch.load(sys.argv[1]):
+    layer = LocalRelation(channels, kernel, stride, shared)
+    layer.load_state_dict(state)
+    layer._can_fuse = lambda x: True
+    x.requires_grad_()
+    out = layer(x)
+    found.append((out.detach(), torch.autograd.grad(out, [x, *layer.parameters()], into)))
+torch.save(found, sys.argv[2])
+"""
+
+
+@pytest.mark.long
+def test_interpreted_kernels_equal_the_plain_form_in_value_and_gradient(tmp_path):
+    pytest.importorskip("triton")
+    given, wanted = [], []
+    for channels, kernel, shared, stride, size in CASES:
+        layer = LocalRelation(channels, kernel, stride, shared)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+        x = torch.randn(2, channels, *size)
+        precise, again = layer.double(), x.double().requires_grad_()
+        out = precise(again)
+        into = torch.randn_like(out)
+        wanted.append((out.detach(), torch.autograd.grad(out, [again, *precise.parameters()], into)))
+        state = {name: value.float() for name, value in layer.state_dict().items()}
+        given.append(((channels, kernel, shared, stride, size), state, x, into.float()))
+    torch.save(given, tmp_path / "given.pt")
+    command = [sys.executable, "-c", CODE, str(tmp_path / "given.pt"), str(tmp_path / "found.pt")]
+    subprocess.run(command, check=True, env=os.environ | {"TRITON_INTERPRET": "1"}, timeout=600)
+    for (out, grads), (right, rights) in zip(torch.load(tmp_path / "found.pt"), wanted, strict=True):
+        torch.testing.assert_close(out.double(), right, rtol=1e-4, atol=1e-5)
+        for one, other in zip(grads, rights, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-4)
+
+
+def test_kernels_are_not_used_on_a_cpu():
+    layer = LocalRelation(8, 3)
+    assert not layer._can_fuse(torch.zeros(1, 8, 4, 4))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_on_a_gpu_equal_the_plain_form_in_value_and_gradient(dtype, compiled, unchecked):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for channels, kernel, shared, stride, size in [*CASES, (100, 7, 8, 1, (28, 28)), (48, 7, 8, 2, (32, 32))]:
+        layer = LocalRelation(channels, kernel, stride, shared).cuda()
+        x = torch.randn(3, channels, *size, device="cuda", requires_grad=True)
+        precise = LocalRelation(channels, kernel, stride, shared).cuda().double()
+        precise.load_state_dict(layer.state_dict())
+        again = x.detach().double().requires_grad_()
+        run = torch.compile(layer) if compiled else layer
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
+            assert layer._can_fuse(x)
+            out = run(x)
+        expected = precise(again)
+        into = torch.randn_like(expected)
+        found = torch.autograd.grad(out, [x, *layer.parameters()], into.to(out.dtype))
+        wanted = torch.autograd.grad(expected, [again, *precise.parameters()], into)
+        far = 1e-4 if dtype == torch.float32 else 3e-2
+        for one, other in zip((out, *found), (expected, *wanted), strict=True):
+            assert (one.double() - other).norm() <= far * other.norm() + 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_watched_layers_on_a_gpu_show_their_weights():
+    layer = LocalRelation(8, 3).cuda()
+    x = torch.randn(2, 8, 5, 6, device="cuda")
+    with torch.no_grad(), regard.watch(torch.nn.Sequential(layer)) as seen:
+        shown = layer(x)
+        assert len(seen.traces("self")) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), shown, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from PIL import Image as PIL
 from torch import nn
 
 from regard.core.config import field
-from regard.modalities import Boxes, Classes, Depth, Embedding, Image, Masks, Preprocess, Text
+from regard.modalities import Boxes, Classes, Depth, Embedding, GeneratedImage, Image, Masks, Number, Preprocess, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
 from regard.see.outputs import label_colors
@@ -91,12 +91,23 @@ class Embeds(Fixed):
         return [Embedding(np.arange(3.0)) for _ in batch]
 
 
+class Draws(Fixed):
+    """A seed in, a picture and its two steps out: dark, then as light as the seed."""
+
+    inputs = {"seed": Number}  # noqa: RUF012
+    outputs, examples = GeneratedImage, ("200",)
+
+    def predict(self, batch, options):
+        frames = [np.stack([np.zeros((4, 8), np.uint8), np.full((4, 8), int(seed), np.uint8)]) for seed in batch]
+        return [GeneratedImage(each[-1], each) for each in frames]
+
+
 @pytest.fixture(scope="module")
 def predictors(own_task):
     torch.manual_seed(0)
     model = own_task.ToyDetector(own_task.ModelConfig())
     every = {"boxes": Detects, "masks": Segments, "depth": Measures, "classes": Classifies, "two": Compares}
-    made = {name: cls() for name, cls in every.items()} | {"vector": Embeds()}
+    made = {name: cls() for name, cls in every.items()} | {"vector": Embeds(), "picture": Draws()}
     return made | {"toy": own_task.Detector(model, own_task.LABELS, Preprocess(32))}
 
 
@@ -238,3 +249,19 @@ def test_own_detector_shows_boxes_and_its_attention_on_the_picture(page, predict
     assert pixel(page, box.right / 32, (box.top + box.bottom) / 64) == label_colors([box.label])[box.label]
     assert len(page.all(".cell")) == 2 * 5  # layers, four heads and their mean
     assert page.all(".panel canvas.picture")
+
+
+def test_a_generated_image_is_drawn_with_its_steps(page):
+    open_with(page, "picture")
+    page.until(lambda: len(page.all(".made")) == 3, "the picture and its steps are there")
+    script = """
+    return [...document.querySelectorAll('.made')].map(image => {
+      const canvas = document.createElement('canvas');
+      const context = canvas.getContext('2d');
+      context.drawImage(image, 0, 0);
+      return [image.naturalWidth, image.naturalHeight, image.width, context.getImageData(3, 3, 1, 1).data[0]];
+    });
+    """
+    page.until(lambda: page.run(script)[0][0] == 8, "the picture is decoded")
+    assert page.run(script) == [[8, 4, 224, 200], [8, 4, 56, 0], [8, 4, 56, 200]]
+    assert page.one(".made").get_attribute("alt") == "generated image, 8 by 4 pixels"

@@ -15,12 +15,17 @@ from regard.api import zoo
 from regard.core.config import to_dict
 from regard.models.attention_asr import AttentionASR
 from regard.models.attention_asr import Config as ListenerConfig
+from regard.models.conformer import Config as ConformerConfig
+from regard.models.conformer import Conformer
 from regard.models.ctc import CTC
 from regard.models.ctc import Config as CTCConfig
+from regard.models.hybrid_asr import Config as HybridConfig
+from regard.models.hybrid_asr import HybridASR
 from regard.models.online_alignment import Config as OnlineConfig
 from regard.models.online_alignment import OnlineAlignment
 from regard.tasks.audio import ctc_speech_recognition
 from regard.tasks.audio.ctc_speech_recognition import CTCSpeechRecognizer
+from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.audio.speech_recognition import SpeechRecognizer
 from tests.tasks.audio_data import FRONT, Songs, sung, taught
 
@@ -124,6 +129,34 @@ def test_seeing_a_sound_draws_its_lattice(folder, sounds, tmp_path, capsys):
     assert "there is no file" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def conformers(tmp_path_factory):
+    """A CTC and a hybrid recognizer that know nothing yet."""
+    torch.manual_seed(0)
+    task, place = ctc_speech_recognition.Config().build(Songs()), tmp_path_factory.mktemp("zoo")
+    sizes = {"channels": 4, "width": 8, "heads": 2, "layers": 2, "kernel": 5, "subsampling_layers": 1}
+    ctc = Conformer(task.fit(ConformerConfig(vocab=1, **sizes)))
+    hybrid = HybridASR(task.fit(HybridConfig(vocab=1, **sizes, decoder_layers=2, decoder_heads=2, decoder_ffn=8)))
+    regard.save(CTCSpeechRecognizer(ctc, task.text, to_dict(FRONT)), place / "ctc")
+    regard.save(JointSpeechRecognizer(hybrid, task.text, to_dict(FRONT)), place / "hybrid")
+    return place
+
+
+def test_seeing_a_sound_draws_the_attention_among_its_frames(conformers, sounds, tmp_path, capsys):
+    for name in ("ctc", "hybrid"):
+        file, page = tmp_path / f"{name}.png", tmp_path / f"{name}.html"
+        given = "see", sounds / "a.wav", "--model", conformers / name, "--target-text", "low high"
+        for more in ((), ("--view", "heads"), ("--view", "heads", "--layer", 0, "--head", 1)):
+            assert call(*given, *more, "-o", file) == 0, capsys.readouterr().err
+            assert file.stat().st_size > 5000
+            file.unlink()
+        assert call(*given, "-o", page) == 0
+        assert "encoder.blocks.1.mix" in page.read_text("utf-8")
+        assert call(*given, "--view", "heads", "--layer", 2, "-o", file) == 1
+        assert "There is no layer 2; there are 0 to 1" in capsys.readouterr().err
+        assert call("transcribe", sounds / "stereo.wav", "--model", conformers / name, "--beam-size", 2) == 0
+
+
 def test_seeing_a_sound_draws_where_a_listener_listened(listener, sounds, tmp_path, capsys):
     files = tmp_path / "a.png", tmp_path / "a.html"
     given = "--model", listener, "--target-text", "low high", "-o", files[0], "-o", files[1]
@@ -144,10 +177,11 @@ def test_a_name_that_is_no_text_names_a_sound_all_the_same(folder, sounds, tmp_p
 
 def test_seeing_a_sound_takes_no_option_that_it_would_not_follow(folder, sounds, tmp_path, capsys):
     drawn = "--model", folder, "--output", tmp_path / "a.png"
+    for words in (("--layer", 0), ("--head", 0)):
+        assert call("see", sounds / "a.wav", *words, *drawn) == 1
+        assert f"{words[0]} is for --view heads; leave it out" in capsys.readouterr().err
     for words in (
         ("--view", "heads"),
-        ("--layer", 0),
-        ("--head", 0),
         ("--max-new-tokens", 3),
         ("--words",),
     ):

@@ -34,21 +34,27 @@ FIXED = {
     "dmn": UNROLLED,
     "memnn": UNROLLED,
     "attention_asr": UNROLLED,
+    "conformer": "length: a program made of several subsampled frames takes all lengths but that of one",
+    "hybrid_asr": "length: as for conformer",
     "show_and_tell": UNROLLED,
     "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
+    "image_gpt": "size: that of its images is part of the model",
     "draw": "size: that of its images is part of the model",
+    "point_transformer": "length: the loop over the points that a stage keeps is written out",
+    "siren": "length: a place has none, but two coordinates",
     "bp_transformer": "length: its levels, and who sees whom, depend on it",
     "swin": "size: where windows end, and whether they are shifted, depends on it",
     "swinv2": "size: where windows end, and whether they are shifted, depends on it",
     "swin_pyramid": "size: as for swin",
     "efficientnet_lite": "size: the padding of a convolution with a stride depends on it",
     "learn_to_pay_attention": "size: whether the last of its grids has a single cell depends on it",
+    "caption_transformer": "size: as for efficientnet_lite, its encoder",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
 # In ONNX a network of PyTorch's is one node of any length, and a pooling one of any size; a loop of ours is written out
 # there too.
-FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention"}
+FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention", "conformer", "hybrid_asr"}
 NOT_IN_ONNX = {
     "elmo": "its LSTM narrows what it says, which ONNX's has no part for",
     "dnc": "cells are sorted by usage with ties in order, and ONNX has no stable sort",
@@ -58,19 +64,22 @@ ONE, BOTH = {"layers": 1}, {"encoder_layers": 1, "decoder_layers": 1}
 SMALL = dict.fromkeys(
     (
         *("gpt", "bert", "star_transformer", "bp_transformer", "sac", "gru_to_attention", "decision_transformer"),
-        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer", "segmenter"),
+        *("elmo", "ctc", "attention_asr", "cct", "vit", "deit", "image_transformer", "image_gpt"),
+        "segmenter",
     ),
     ONE,
 )
 SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
+# of three frames two are left: a size of one in an example would be taken for a constant
+SMALL |= {name: {"layers": 1, "subsampling_layers": 1} for name in ("conformer", "hybrid_asr")}
 SMALL["lr_net"] = SMALL["resnet"]
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}
 SMALL |= {name: {"backbone": backbone("tiny", layers=(1, 1), norm="batch")} for name in ("detr", "deformable_detr")}
 PICTURES = ("detr", "deformable_detr", "image_transformer", "vit", "deit", "swin", "swinv2", "mvit", "cct", "resnet")
 PICTURES += ("unet", "segmenter", "dpt", "swin_pyramid", "efficientnet_lite", "lr_net", "learn_to_pay_attention")
-PICTURES += ("draw", "vqa_transformer", "ram")
+PICTURES += ("draw", "image_gpt", "vqa_transformer", "ram")
 EARLY = ("gpt", "vit")  # of all shapes in the default run; the others with the long ones
 BATCHES = (*EARLY, "rnnsearch", "resnet")  # of all batches in the default run
 
@@ -115,6 +124,8 @@ def free(batch, *axes):
     for name, found in batch.items():
         if "length" in axes and found.ndim > 1 and name != "spelled":
             spec[name] |= {1: Dim.DYNAMIC}
+        if "length" in axes and name == "edges":
+            spec[name] |= {2: Dim.DYNAMIC}
         if "size" in axes and name == "images":
             spec[name] |= {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     return spec

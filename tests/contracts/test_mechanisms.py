@@ -45,6 +45,7 @@ SMALL = {
     "adaptive_span": "span=4, ramp=2",
     "informer": "factor=1",
     "sinkhorn": "block=3",
+    "sortcut": "block=3",
     "routing": "clusters=3, window=5",
     "reformer": "chunk=4, buckets=4, rounds=2",
 }

@@ -13,6 +13,8 @@ from regard.core.cancellation import Cancelled, cancel_when
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.spec import resolve
 from regard.modalities import Input, Output, PointPreprocess, Preprocess, Text
+from regard.modalities.audio import AudioPreprocess
+from regard.modalities.graph_preprocess import GraphPreprocess
 from regard.models import build
 from regard.models.elmo import Config as ELMoConfig
 from regard.models.elmo import ELMo
@@ -23,7 +25,9 @@ from regard.models.t5 import Config as T5Config
 from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
+from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.graphs.graph_classification import GraphClassifier
 from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
 from regard.tasks.image.glimpse_classification import GlimpseClassifier
@@ -156,6 +160,11 @@ MAKE = {
     "pronunciation": lambda: Pronouncer(transformer(tokenizer("letters").size), tokenizer("letters")),
     "ctc_speech_recognition": lambda: regard.load("digits"),
     "speech_recognition": lambda: regard.load("digits-listen"),
+    "joint_speech_recognition": lambda: JointSpeechRecognizer(
+        perturb(build("hybrid_asr", size="tiny", vocab=14, input_dim=40, layers=1)),
+        regard.load("digits-listen").text,
+        AudioPreprocess(),
+    ),
     "arithmetic": lambda: Calculator(
         NeuralGPU(NeuralGPUConfig(vocab=7, width=4, rows=1, decoder="image", length_offset=2.0))
     ),
@@ -182,6 +191,11 @@ MAKE = {
         perturb(build("detr", size="tiny", num_classes=2, masks=True)), ["a", "b"], CORNER, ["b"]
     ),
     "visual_question_answering": question_answerer,
+    "graph_classification": lambda: GraphClassifier(
+        perturb(build("graph_transformer", size="tiny", input_dim=1, position_dim=3, num_outputs=3)),
+        ["a", "b", "c"],
+        GraphPreprocess(1, "laplacian", 3),
+    ),
     "point_classification": lambda: PointClassifier(
         perturb(build("point_transformer", size="tiny", num_classes=3)), ["a", "b", "c"], PointPreprocess(40)
     ),
@@ -212,12 +226,18 @@ ITEMS = {
     "pronunciation": [("the",), ("old",), ("cat",)],
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "joint_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "arithmetic": [("1011+110",), ("1+1",)],
     "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
     "image_classification": [(image.mul(255).byte().numpy(),) for image in (torch.ones(28, 28), torch.eye(28))],
     "image_generation": [(3,), (0,), (3.0,)],
     "variational_image_generation": [(3,), (0,), (3.0,)],
+    "graph_classification": [
+        ({"nodes": 5, "edges": [[0, 1], [1, 2], [3, 4]]},),
+        ({"nodes": 1, "edges": []},),
+        ({"nodes": 3, "edges": [[0, 1], [2, 1]], "directed": True},),
+    ],
     "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }

@@ -22,7 +22,9 @@ def frames(t, seed=0):
 
 
 def texts_of(logp):
-    return {text: float(torch.stack([s for s, _ in ways]).logsumexp(0)) for text, ways in enumerated(logp, LABELS).items()}
+    return {
+        text: float(torch.stack([s for s, _ in ways]).logsumexp(0)) for text, ways in enumerated(logp, LABELS).items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -46,7 +48,9 @@ def test_prefix_scores_are_sums_over_all_texts_that_begin_so(seed):
 def test_padding_has_no_influence_on_prefix_scores():
     logp, noise = frames(6, 5), frames(3, 9)
     alone = CTCPrefixScorer(logp[None, :4], torch.tensor([4]))
-    padded = CTCPrefixScorer(torch.stack([torch.cat([logp[:4], noise]), torch.cat([logp, noise[:1]])]), torch.tensor([4, 6]))
+    padded = CTCPrefixScorer(
+        torch.stack([torch.cat([logp[:4], noise]), torch.cat([logp, noise[:1]])]), torch.tensor([4, 6])
+    )
     states = alone.start(), padded.start()
     for label in (1, 1, 0):
         found = [scorer.scores(state, EOS) for scorer, state in zip((alone, padded), states, strict=True)]
@@ -74,7 +78,7 @@ LENGTHS = torch.tensor([20, 13])
 
 def every_output(hybrid, frames, weight, longest):
     """The joint score of every output that ends within so many tokens, each by itself."""
-    memory, lengths = hybrid.encode(frames)
+    memory, _ = hybrid.encode(frames)
     logp = hybrid.ctc_logits(memory)[0].log_softmax(-1)
     texts = texts_of(logp)
     found = {}
@@ -113,7 +117,10 @@ def test_without_ctc_joint_search_is_that_of_the_decoder():
         for beams in (1, 3):
             search = greedy_search if beams == 1 else beam_search
             more = {} if beams == 1 else {"beam_size": beams}
-            given = search(hybrid, FRAMES, LENGTHS, **options, **more), search(joint, FRAMES, LENGTHS, **options, **more)
+            given = (
+                search(hybrid, FRAMES, LENGTHS, **options, **more),
+                search(joint, FRAMES, LENGTHS, **options, **more),
+            )
             plain, both = ([one if beams == 1 else one[0] for one in side] for side in given)
             assert [one.tokens for one in plain] == [one.tokens for one in both]
 

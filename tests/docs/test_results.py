@@ -314,7 +314,7 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
     "symbol_prediction": (
         {"name": "symbols"},
         {"loss": 0.5, "accuracy": 0.8, "rows": 64},
-        {("loss", "blank", 0.5), ("accuracy", "blank", 0.8)},
+        {("loss", "answer", 0.5), ("accuracy", "answer", 0.8)},
     ),
     "pair_classification": (
         {"name": "labelled", "corpus": "mrpc"},
@@ -372,7 +372,10 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
             {"loss": 0.3, "recordings": 50, "wer": 0.05, "ler": 0.04, "words": 9, "exact_match": 0.8},
             {("loss", "label", 0.3), ("wer", "", 5.0), ("ler", "", 4.0), ("exact_match", "", 0.8)},
         )
-        for task in ("ctc_speech_recognition", "speech_recognition", "reinforced_speech_recognition")
+        for task in (
+            *("ctc_speech_recognition", "speech_recognition"),
+            *("joint_speech_recognition", "reinforced_speech_recognition"),
+        )
     },
     **{
         task: (

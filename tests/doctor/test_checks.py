@@ -54,10 +54,8 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"causal", "steps", "decoding"},
     ),
     "hybrid_asr": (
-        {
-            **{"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5},
-            **{"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
-        },
+        {"vocab": 13, "input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 5}
+        | {"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn": 10},
         set(),
     ),
     "handwriting": ({"vocab": 9, "hidden": 10, "mixtures": 3}, {"decoding"}),
@@ -77,6 +75,10 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "ffn": 20, "layers": 2},
         {"rows", "padding", "empty", "decoding"},  # embeddings are indexed by channel and intensity
     ),
+    "image_gpt": (
+        {"image_size": (4, 5), "channels": 2, "levels": 7, "width": 12, "heads": 2, "layers": 2},
+        {"padding", "empty", "decoding"},  # the nearest colours
+    ),
     "draw": (
         {"image_size": (5, 6), "channels": 2, "steps": 3, "hidden": 7, "latent": 4, "read": "gaussian(2)"},
         {"padding", "empty", "causal", "steps", "decoding"},
@@ -90,6 +92,9 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
         {"causal", "steps", "decoding"},
     ),
     "pointnet": ({"input_dim": 4, "widths": (8, 14), "head_widths": (10,)}, {"causal", "steps", "decoding"}),
+    "graph_transformer": ({"input_dim": 3, "width": 12, "heads": 2, "layers": 2}, {"causal", "steps", "decoding"}),
+    "gcn": ({"input_dim": 3, "width": 12, "dropout": 0.0, "head": "graph"}, {"causal", "steps", "decoding"}),
+    "siren": ({"degrees": 3, "width": 7}, {"padding", "empty", "causal", "steps", "decoding"}),
     "dmn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"empty", "causal", "steps", "decoding"}),
     "deformable_detr": ({"size": "tiny"}, {"padding", "empty", "causal", "steps", "decoding"}),
     "memnn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"rows", "empty", "causal", "steps", "decoding"}),

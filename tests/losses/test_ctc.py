@@ -5,7 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from regard.core.errors import BadInput
-from regard.losses.ctc import check_frame_lengths, ctc_loss, forced_align, required_frames, state_posteriors
+from regard.losses.ctc import (
+    check_frame_lengths,
+    ctc_loss,
+    ctc_training_loss,
+    forced_align,
+    required_frames,
+    state_posteriors,
+)
 
 
 def collapsed(way, blank):
@@ -163,3 +170,29 @@ def test_five_thousand_frames_stay_finite():
     losses = ctc_loss(logp, torch.tensor([[0, 1, 1, 2]]), torch.tensor([5000]), torch.tensor([4]), 3)
     expected = F.ctc_loss(logp.transpose(0, 1), torch.tensor([[0, 1, 1, 2]]), (5000,), (4,), blank=3, reduction="none")
     torch.testing.assert_close(losses, expected, rtol=1e-4, atol=0.5)
+
+
+def impossible_and_possible():
+    logits, targets, frames, sizes, blank = some(6, 12, 5, 4)
+    frames[0], sizes[0] = 2, 5  # too few
+    return logits, targets, frames, sizes, blank
+
+
+def test_training_loss_leaves_out_targets_that_do_not_fit():
+    logits, targets, frames, sizes, blank = impossible_and_possible()
+    losses, gradient = graded(lambda logp: ctc_training_loss(logp, targets, frames, sizes, blank), logits, 1.0)
+    infinite = ctc_loss(logits.log_softmax(-1), targets, frames, sizes, blank).isinf()
+    assert infinite[0]
+    assert not losses[infinite].any()
+    assert not gradient[infinite].any()
+    assert losses[~infinite].all()
+
+
+@pytest.mark.gpu
+def test_training_loss_on_a_gpu_equals_torchs_on_a_cpu():
+    logits, *rest, blank = impossible_and_possible()
+    expected = graded(lambda logp: ctc_training_loss(logp, *rest, blank), logits, 1.0)
+    rest = [x.cuda() for x in rest]
+    actual = graded(lambda logp: ctc_training_loss(logp, *rest, blank), logits.cuda(), 1.0)
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-10)

@@ -186,8 +186,12 @@ def test_it_is_a_part_of_the_models_that_were_recurrent():
 
 
 def test_impossible_settings_are_refused():
-    for settings, problem in (({"kernel": 4}, "odd number of frames, got 4"), ({"heads": 3}, "not divisible by 3 heads"),
-                              ({"left_chunks": 2}, "set chunk_size too"), ({"attention": "linear"}, "bias")):  # fmt: skip
+    for settings, problem in (
+        ({"kernel": 4}, "odd number of frames, got 4"),
+        ({"heads": 3}, "not divisible by 3 heads"),
+        ({"left_chunks": 2}, "set chunk_size too"),
+        ({"attention": "linear"}, "bias"),
+    ):
         with pytest.raises(RegardError, match=problem):
             built(**settings)(FRAMES)
 

@@ -9,6 +9,7 @@ from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
 from regard.models.gpt import SIZES
 from regard.positions import POSITIONS
+from tests.long_params import rest_is_long
 
 SMALL = {"vocab": 17, "width": 16, "heads": 4, "ffn": 24, "layers": 2, "length": 24}
 
@@ -235,21 +236,24 @@ def test_loss_inside_forward_equals_loss_of_the_logits():
     torch.testing.assert_close(model(tokens, targets=targets, loss=loss), expected)
 
 
-def test_compiles_to_one_graph_for_many_shapes(python):
+MODERN = {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms"}
+
+
+@pytest.mark.parametrize("more", rest_is_long([{}, MODERN], MODERN), ids=["plain", "modern"])
+def test_compiles_to_one_graph_for_many_shapes(python, more):
     """In a child process: dynamo cannot trace through the shape checks that tests switch on."""
-    code = """
+    code = f"""
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from regard.models import build
-for more in ({}, {"positions": "rotary", "qk_norm": "rms", "feedforward": "swiglu", "norm_kind": "rms"}):
-    model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=1, **more).eval()
-    counter = CompileCounterWithBackend("aot_eager")
-    run = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
-    for n in (6, 9, 16, 11):
-        tokens = torch.randint(17, (2, n))
-        torch.testing.assert_close(run(tokens), model(tokens))
-        graphs = counter.frame_count if n == 6 else graphs
-    assert counter.frame_count == graphs, "a new shape was compiled anew"
+model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=1, **{more}).eval()
+counter = CompileCounterWithBackend("aot_eager")
+run = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+for n in (6, 9, 16, 11):
+    tokens = torch.randint(17, (2, n))
+    torch.testing.assert_close(run(tokens), model(tokens))
+    graphs = counter.frame_count if n == 6 else graphs
+assert counter.frame_count == graphs, "a new shape was compiled anew"
 """
     python(code)
 

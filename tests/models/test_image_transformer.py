@@ -10,7 +10,7 @@ import regard
 from regard.core.decodable import Decodable
 from regard.core.errors import BadInput, RegardError
 from regard.decoding.beam_search import beam_search, greedy_search, sample
-from regard.models.image_transformer import SIZES, PixelPositions
+from regard.models.image_transformer import SIZES, MixtureOfLogistics, PixelPositions
 
 BLOCKS = "image_local_2d(query_block=(2, 6), memory=(1, 3), order='blocks')"
 VARIANTS = {
@@ -20,6 +20,9 @@ VARIANTS = {
     "condition": {"channels": 3, "condition_size": (2, 3)},
     "raster": {"attention": "image_local_2d(query_block=(2, 3), memory=(1, 2))"},
     "blocks": {"channels": 3, "block": (2, 2), "attention": BLOCKS},
+    "mixture": {"channels": 3, "mixtures": 2, "levels": 7},
+    "classes": {"num_classes": 3, "mixtures": 1},
+    "enlarged classes": {"num_classes": 3, "condition_size": 3},
     "enlarged blocks": {"channels": 3, "block": (2, 2), "attention": BLOCKS, "condition_size": 3, "norm": "pre"},
 }
 
@@ -45,6 +48,10 @@ def inputs(model, batch=2):
     return images(model, batch), None if size is None else images(model, batch, size)
 
 
+def classes(model, batch=2):
+    return torch.arange(batch) % model.config.num_classes if model.config.num_classes else None
+
+
 def in_order(model, logits):
     """The logits B C Y X V as they were generated, B N V."""
     number = model.tokens(torch.arange(model.length).view(1, *logits.shape[1:4]) * 0)  # refuses other shapes
@@ -59,10 +66,13 @@ def test_steps_equal_one_forward(name):
     model = tiny(**VARIANTS[name])
     assert isinstance(model, Decodable)
     pictures, small = inputs(model)
-    tokens, whole = model.tokens(pictures), in_order(model, model(pictures, small))
+    labels = classes(model)
+    tokens, whole = model.tokens(pictures), in_order(model, model(pictures, small, labels))
     assert torch.equal(model.images(tokens), pictures)
     for prompt in (0, 4):  # from nothing, or from the beginning of an image
-        last, state = model.start(torch.cat([model.begin(2), tokens[:, :prompt]], 1), small, capacity=model.length)
+        last, state = model.start(
+            torch.cat([model.begin(2), tokens[:, :prompt]], 1), small, labels, capacity=model.length
+        )
         for t in range(prompt, model.length):
             logits, state = model.step(last, state)
             torch.testing.assert_close(logits[:, 0], whole[:, t])
@@ -76,17 +86,19 @@ def test_an_intensity_influences_later_ones_only(name):
     model = tiny(**VARIANTS[name])
     pictures, small = inputs(model, 1)
     tokens = model.tokens(pictures)
-    whole = in_order(model, model(pictures, small))[0]
+    whole = in_order(model, model(pictures, small, classes(model, 1)))[0]
     for n in (0, model.length // 2, model.length - 1):
         changed = tokens.clone()
         changed[0, n] = (changed[0, n] + 1) % model.config.levels
-        found = in_order(model, model(model.images(changed), small))[0]
+        found = in_order(model, model(model.images(changed), small, classes(model, 1)))[0]
         moved = (found - whole).abs().amax(-1) > 1e-12
         assert not moved[: n + 1].any()
         assert n == model.length - 1 or moved[n + 1]
 
 
-@pytest.mark.parametrize("settings", [{}, {"condition_size": 1}, {"norm": "pre", "attention": "softmax"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"condition_size": 1}, {"norm": "pre", "attention": "softmax"}, {"mixtures": 2}]
+)
 def test_probabilities_of_all_images_sum_to_one(settings):
     for channels, size in ((1, (1, 2)), (2, (1, 1)), (1, (2, 2))):
         model = tiny(image_size=size, channels=channels, levels=3, **settings)
@@ -238,3 +250,40 @@ def test_bad_settings_are_refused():
     ):
         with pytest.raises(RegardError, match=said):
             tiny(**settings)
+
+
+def test_a_mixture_of_logistics_has_the_probabilities_of_its_intervals():
+    head = MixtureOfLogistics(4, mixtures=3, levels=6)
+    torch.nn.init.normal_(head.project.weight)
+    x = torch.randn(5, 4)
+    shares, centres, log_scales = head.project(x).chunk(3, -1)
+    edges = [(2 * v - 1) / 5 - 1 for v in range(1, 6)]  # between the levels
+    cumulative = torch.stack(
+        [(shares.softmax(-1) * ((e - centres) / log_scales.exp()).sigmoid()).sum(-1) for e in edges]
+    )
+    bounds = torch.cat([torch.zeros(1, 5), cumulative, torch.ones(1, 5)])
+    torch.testing.assert_close(head(x).exp(), bounds.diff(dim=0).T)
+    far = head(1e3 * x)  # where the difference of two sigmoids would vanish
+    assert far.isfinite().all()
+    torch.testing.assert_close(far.logsumexp(-1), torch.zeros(5), atol=1e-9, rtol=0)
+
+
+def test_classes_make_other_images_and_are_asked_for():
+    model = tiny(num_classes=3)
+    pictures = images(model)
+    one, other = model(pictures, labels=torch.tensor([0, 0])), model(pictures, labels=torch.tensor([1, 0]))
+    assert not torch.allclose(one[0], other[0])
+    torch.testing.assert_close(one[1], other[1])
+    for call, message in (
+        (lambda: model(pictures), "a class for each image"),
+        (lambda: model(pictures, labels=torch.tensor([3, 0])), "label"),
+        (lambda: model(pictures, labels=torch.tensor([1])), "2 integers"),
+        (lambda: tiny()(pictures, labels=torch.tensor([1, 1])), "takes no labels"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            call()
+    labels = torch.tensor([2, 1, 0])
+    batch = greedy_search(model, model.begin(3), None, labels, max_length=model.length)
+    for row, label in enumerate(labels):
+        alone = greedy_search(model, model.begin(1), None, label[None], max_length=model.length)
+        assert batch[row].tokens == alone[0].tokens

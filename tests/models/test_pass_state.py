@@ -52,6 +52,8 @@ def inputs(model):
         return torch.randn(2, 4), torch.randn(2, 4, 3), torch.randn(2, 4, 1), steps
     if parameters[0] == "points":
         return torch.randn(2, 5, 3), torch.randint(11, (2, 4))
+    if parameters[0] == "nodes":
+        return torch.randn(2, 5, model.config.input_dim), torch.randint(2, (2, 5, 5))
     if parameters[0] in ("elements", "vectors"):
         return (torch.randn(2, 5, model.config.input_dim),)
     if parameters[0] == "frames":

@@ -18,8 +18,28 @@ def smooth(part, grid):
 
 
 @pytest.mark.parametrize("name", GRID_POSITIONS)
-def test_at_its_own_size_the_table_is_added_unchanged(name):
-    part = build_part(GRID_POSITIONS, name, "positions", width=6, grid=(3, 5), prefix=2)
+def test_positions_are_added_to_the_grid_and_differ_from_cell_to_cell(name):
+    part = build_part(GRID_POSITIONS, name, "positions", width=8, grid=(3, 5), prefix=2)
+    assert part.kind == "added"
+    added = part(torch.zeros(1, 17, 8, dtype=torch.float64), (3, 5))
+    assert added.dtype == torch.float64
+    assert len(torch.unique(added[0, 2:], dim=0)) == 15
+    assert part(torch.zeros(1, 30, 8), (4, 7)).shape == (1, 30, 8)
+
+
+def test_sinusoids_are_of_the_centres_of_cells_at_any_size():
+    part = build_part(GRID_POSITIONS, "sinusoidal(base=10)", "positions", width=8, grid=(3, 5), prefix=2)
+    found = part.vectors((3, 5), 2)
+    assert not found[:2].any()
+    centre, angles = found[2 + 2 * 5 + 3], 2 * torch.pi * torch.tensor([2.5 / 3, 3.5 / 5])  # row 2, column 3
+    slow = angles / 10**0.5
+    wanted = torch.stack([angles.sin(), angles.cos(), slow.sin(), slow.cos()], 1).flatten()
+    torch.testing.assert_close(centre, wanted)
+    torch.testing.assert_close(part.vectors((9, 15))[7 * 15 + 10], centre)  # the same place, on a finer grid
+
+
+def test_at_its_own_size_the_table_is_added_unchanged():
+    part = GridPositions(6, (3, 5), prefix=2)
     x = torch.randn(2, 17, 6)
     assert torch.equal(part(x, (3, 5)) - x, (x + part.table) - x)
 

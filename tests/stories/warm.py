@@ -5,6 +5,7 @@ folder/out and folder/err; its exit status goes out, negative for a signal. With
 What starting up itself does is for `run` (command.py).
 """
 
+import gc
 import json
 import os
 import resource
@@ -12,10 +13,12 @@ import signal
 import sys
 from importlib import import_module
 
-import torch
+gc.disable()  # until all is imported: nearly nothing of that is garbage
 
-import regard
-from regard.cli import main
+import torch  # noqa: E402
+
+import regard  # noqa: E402
+from regard.cli import main  # noqa: E402
 
 IMPORTED = ("matplotlib.figure", "regard.catalogue", "regard.models.swin", "regard.tasks.image.image_classification",
             "regard.interpret.image_attribution", "regard.tasks.text.translation", "regard.see",
@@ -46,6 +49,9 @@ def serve():
     for name in IMPORTED:
         import_module(name)
     regard.build("transformer", vocab=9, width=8, heads=1, ffn=8, encoder_layers=1, decoder_layers=1)  # imports as well
+    os.fsync = os.fstat  # as in tests/conftest.py
+    gc.freeze()  # children share it
+    gc.enable()
     answers = os.fdopen(os.dup(1), "w")
     for line in iter(sys.stdin.readline, ""):
         pid = os.fork()

@@ -8,15 +8,18 @@ One JSON object per line comes in, one number goes out:
 With `slow`, flushing a file to disk takes that many seconds longer, so that a kill hits the middle of a checkpoint.
 """
 
+import gc
 import json
 import os
 import sys
 import time
 
-import torch
+gc.disable()  # until all is imported: nearly nothing of that is garbage
 
-import regard.training.loop
-from regard.training.__main__ import main
+import torch  # noqa: E402
+
+import regard.training.loop  # noqa: E402
+from regard.training.__main__ import main  # noqa: E402
 
 
 def child(job):
@@ -36,6 +39,8 @@ def child(job):
 
 def serve():
     torch.set_num_threads(1)
+    gc.freeze()
+    gc.enable()
     print("ready", flush=True)
     for line in sys.stdin:
         job = json.loads(line)

@@ -6,6 +6,7 @@ Importing torch takes longer than most of these tests. Every process has torchru
 others, which would wait for it, are terminated. Tests of torchrun itself start torchrun.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -30,7 +31,11 @@ def together(ranks, module, *words, timeout=300):
 
 
 def main(ranks, name, *words):
+    gc.disable()  # nearly nothing of what imports make is garbage
     module = importlib.import_module(name)
+    os.fsync = os.fstat  # as in tests/conftest.py
+    gc.freeze()
+    gc.enable()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,7 +1,7 @@
 """Updates wait for nothing on the host, so that a GPU can replay them: run on fake CUDA tensors, which no GPU holds.
 
 An operation whose result the host must read, and a copy between host and device, are found with the line that does it.
-What fake tensors cannot run (CTC's loss in torch, FlexAttention, a teacher that is loaded late) is left out.
+What fake tensors cannot run (FlexAttention, a teacher that is loaded late) is left out.
 """
 
 import traceback

@@ -9,7 +9,7 @@ from torch import nn
 
 import regard
 from regard.core.errors import BadInput
-from regard.models import attention_asr, ctc, online_alignment
+from regard.models import attention_asr, conformer, ctc, hybrid_asr, online_alignment
 from regard.training import init_from, train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
@@ -202,3 +202,14 @@ def test_a_run_can_start_from_a_transformers_bert_with_its_vocabulary(folder, pr
     assert "tensors copied; new: head.out.weight, head.out.bias" in capsys.readouterr().err
     found = load_model(tmp_path / "run" / "model").model.state_dict()
     assert torch.equal(found["embed.weight"], source_model.model.state_dict()["embed.weight"])
+
+
+def test_a_hybrid_starts_from_a_whole_conformer(tmp_path):
+    sizes = {"input_dim": 5, "channels": 4, "width": 8, "heads": 2, "layers": 1, "kernel": 3}
+    transcript = build(conformer.Config(vocab=9, **sizes))
+    save_model(tmp_path / "ctc", transcript)
+    model = build(hybrid_asr.Config(vocab=9, **sizes, decoder_layers=1, decoder_heads=2, decoder_ffn=8))
+    message = init_from.load_initial_weights(model, tmp_path / "ctc")
+    assert message.startswith(f"initialised acoustic from {tmp_path / 'ctc'}: ")
+    for name, x in transcript.state_dict().items():
+        assert torch.equal(model.acoustic.state_dict()[name], x), name

@@ -48,9 +48,11 @@ def _missing(recipe):
     return "" if moses.is_available() or getattr(recipe.data, "style", "") != "moses" else "sacremoses is optional"
 
 
-def _run_quickly(name, out):
+def _run_quickly(name, out, steps):
     settings = ["train.device=cpu", "train.final_weights=last"]  # one evaluation at the end, not one for each candidate
-    assert train(name, out, settings=settings, quick=True)["steps"] == 12
+    if steps < 12:
+        settings += [f"train.steps={steps}", f"train.eval_interval={steps}", f"train.save_interval={steps}"]
+    assert train(name, out, settings=settings, quick=True)["steps"] == steps
     assert (out / "model" / "config.json").is_file()
 
 
@@ -74,7 +76,7 @@ def test_one_recipe_of_every_model_and_task_runs_quickly(pair, tmp_path):
     if all(why.values()):
         pytest.skip(why[PAIRS[pair][0]])
     runnable = [name for name in PAIRS[pair] if not why[name]]
-    _run_quickly(next((name for name in runnable if name in SMALL_DATA), runnable[0]), tmp_path / "run")
+    _run_quickly(next((name for name in runnable if name in SMALL_DATA), runnable[0]), tmp_path / "run", steps=3)
 
 
 @pytest.mark.long
@@ -82,7 +84,7 @@ def test_one_recipe_of_every_model_and_task_runs_quickly(pair, tmp_path):
 def test_every_recipe_runs_quickly(name, tmp_path):
     if why := _missing(load_recipe(name)):
         pytest.skip(why)
-    _run_quickly(name, tmp_path / "run")
+    _run_quickly(name, tmp_path / "run", steps=12)
 
 
 def test_the_cards_numbers_are_the_recipes():

@@ -16,7 +16,7 @@ def segment_means(
     An input has as many landmarks as real tokens, at most `landmarks`; its segments differ by at most one token.
     """
     padding = None if mask is None else mask.padding
-    lengths = torch.tensor([n], device=like.device) if padding is None else padding.lengths.to(like.device)
+    lengths = torch.full((1,), n, device=like.device) if padding is None else padding.lengths.to(like.device)
     rows, place = torch.arange(min(landmarks, n), device=like.device), torch.arange(n, device=like.device)
     found = lengths.clamp(max=len(rows))[:, None]
     segment = place * found // lengths.clamp(min=1)[:, None]  # B N

@@ -21,6 +21,11 @@ def masked_softmax(
     return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(-1) * allowed
 
 
+def wide_dtype(x: Float[Tensor, "*any"]) -> torch.dtype:
+    """Return float64 for float64, else float32: the dtype of places and distances, of which bfloat16 counts to 256."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
 def upcast(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
     """Cast to float32, unless it is float64."""
     return x if x.dtype == torch.float64 else x.float()

@@ -55,6 +55,11 @@ class SparsePattern:
     tabulated = False  # whether FlexAttention reads the formula from a table, since computing it takes many operations
 
     @property
+    def scattered(self) -> bool:
+        """Whether the keys of a query lie so far apart that most blocks of FlexAttention have some of them."""
+        return False
+
+    @property
     def grain(self) -> int:
         """The formula is the same for all pairs of a cell of so many queries and keys, but for m <= n."""
         return 1
@@ -74,7 +79,8 @@ class SparsePattern:
 class PatternAttention(Mechanism):
     """Softmax attention over the keys of a pattern; self-attention only.
 
-    `backend` is "gather", "flex", or None: flex on a GPU where there is no attention dropout and no bias, else gather.
+    `backend` is "gather", "flex", or None: flex on a GPU where the pattern leaves out whole blocks and there is neither
+    attention dropout nor a bias, else gather.
     """
 
     def __init__(
@@ -336,12 +342,13 @@ def attend_by_flex(
 
 
 def _suits_flex(pattern: SparsePattern, q: Tensor, v: Tensor) -> bool:
-    """Whether FlexAttention has a kernel: on a GPU, for heads of 16 or more and at most 32 bits.
+    """Whether FlexAttention has a kernel, on a GPU for heads of 16 or more and at most 32 bits, and skips many blocks.
 
     A formula that needs a table needs a small one.
     """
     small = not pattern.tabulated or pattern.grain >= SMALLEST_GRAIN
-    return q.is_cuda and min(q.shape[-1], v.shape[-1]) >= 16 and q.dtype != torch.float64 and small
+    has_kernel = q.is_cuda and min(q.shape[-1], v.shape[-1]) >= 16 and q.dtype != torch.float64
+    return has_kernel and small and not pattern.scattered
 
 
 class _Blocks(NamedTuple):
@@ -371,9 +378,13 @@ def _block_mask(pattern: SparsePattern, n: int, causal: bool, blocks: _Blocks, r
     some, whole = (blocks.needed, None) if rest is not None or blocks.full is None else blocks[:2]
     if whole is not None:  # the rest of a mask may forbid a part of any block
         some = some & ~whole
+    count, index = _in_order(some)
+    full_count, full_index = (None, None) if whole is None else _in_order(whole)
     return BlockMask.from_kv_blocks(
-        *_in_order(some),
-        *((None, None) if whole is None else _in_order(whole)),
+        count,
+        index,
+        full_count,
+        full_index,
         BLOCK_SIZE=(FLEX_BLOCK, FLEX_BLOCK),
         mask_mod=allow,
         seq_lengths=(n, n),

@@ -9,6 +9,7 @@ FEEDFORWARDS: Registry = {
     "relu": ("regard.blocks.feedforward", "ReluFeedForward"),
     "gelu": ("regard.blocks.feedforward", "GeluFeedForward"),
     "gelu_tanh": ("regard.blocks.feedforward", "TanhGeluFeedForward"),
+    "quick_gelu": ("regard.blocks.feedforward", "QuickGeluFeedForward"),
     "silu": ("regard.blocks.feedforward", "SiluFeedForward"),
     "reglu": ("regard.blocks.feedforward", "GatedReluFeedForward"),
     "geglu": ("regard.blocks.feedforward", "GatedGeluFeedForward"),

@@ -281,7 +281,7 @@ class ConvolutionModule(nn.Module):
 class MaskedBatchNorm(nn.BatchNorm1d):
     """Batch norm over the frames of all recordings of a batch, B N C; padding is no part of its statistics."""
 
-    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N 1"] | None = None) -> Float[Tensor, "B N C"]:  # type: ignore[override]
+    def forward(self, x: Float[Tensor, "B N C"], real: Bool[Tensor, "B N 1"] | None = None) -> Float[Tensor, "B N C"]:
         if real is None or not self.training:
             return super().forward(x.flatten(0, 1)).view_as(x)
         assert self.running_mean is not None

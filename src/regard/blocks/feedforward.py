@@ -1,6 +1,6 @@
 """Feed-forward layers: each token on its own, through a wider layer and back.
 
-plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT), GELU by a tanh (GPT), SiLU
+plain    W_down a(W_up x)                    a: ReLU (2017), GELU (BERT), GELU by a tanh (GPT) or a sigmoid, SiLU
 gated    W_down (a(W_gate x) * W_up x)       Shazeer: GLU Variants Improve Transformer. 2020. arXiv:2002.05202
 """
 
@@ -62,6 +62,14 @@ class TanhGeluFeedForward(FeedForward):
     """The tanh approximation of GELU, as in GPT: x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
 
     activation = staticmethod(partial(F.gelu, approximate="tanh"))
+
+
+class QuickGeluFeedForward(FeedForward):
+    """The sigmoid approximation of GELU, as in ImageGPT and CLIP: x σ(1.702 x)."""
+
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        return x * (1.702 * x).sigmoid()
 
 
 class SiluFeedForward(FeedForward):

@@ -10,6 +10,8 @@ with k. Values are not transformed before the sum, only after it (W). Cells outs
 The neighbourhoods are never copied: for each of the k² offsets the grid is shifted, multiplied and added in place,
 forwards and backwards. The form with copies (`unfold`) has 8 times as many numbers as there are weights.
 
+On a GPU Triton kernels do all of it in one pass (local_relation_triton), unless the weights are watched.
+
 The paper leaves open how wide the hidden layer of g is (here: one unit a group), how offsets are scaled (here: -1 to 1)
 and what lies outside the grid.
 
@@ -19,6 +21,7 @@ Hu, Zhang, Xie, Lin: Local Relation Networks for Image Recognition. ICCV 2019. a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -30,6 +33,8 @@ from regard.attention.observed_weights import ObservedWeights
 from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Pair, Tensor
 from regard.core.trace import Geometry, Slots, receptive_fields
+
+HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 
 
 class LocalRelation(nn.Module):
@@ -48,15 +53,34 @@ class LocalRelation(nn.Module):
 
     def forward(self, x: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B C Z W"]:
         q, k = self.query(x[:, :, :: self.stride, :: self.stride]), self.key(x)
+        out: Tensor = self.out(self.fused(q, k, x) if self._can_fuse(x) else self.mix(q, k, x))
+        return out
+
+    def fused(
+        self, q: Float[Tensor, "B G Z W"], k: Float[Tensor, "B G Y X"], x: Float[Tensor, "B C Y X"]
+    ) -> Float[Tensor, "B C Z W"]:
+        """Return what `mix` does, by the kernels of local_relation_triton: no weights are ever in memory."""
+        from regard.blocks.local_relation_triton import fused_local_relation
+
+        return fused_local_relation(q, k, x, self.prior(), self.kernel, self.stride, self.shared)
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        """Whether the kernels run here: on a GPU with Triton, not in float64, and not while somebody watches."""
+        if x.device.type != "cuda" or x.dtype == torch.float64 or not HAS_TRITON:
+            return False
+        return not self.observed._forward_hooks and not torch.compiler.is_exporting()
+
+    def mix(
+        self, q: Float[Tensor, "B G Z W"], k: Float[Tensor, "B G Y X"], x: Float[Tensor, "B C Y X"]
+    ) -> Float[Tensor, "B C Z W"]:
+        """Return the weighted sums over the neighbours of each cell, in PyTorch's operations."""
         scores = local_products(q.unsqueeze(2), k.unsqueeze(2), self.kernel, self.stride)  # K² B G Z W
         scores = scores + self.prior()[:, None, :, None, None]
         inside = neighbours_inside((x.shape[2], x.shape[3]), self.kernel, self.stride, x.device)
         weights = self.observed(scores.masked_fill(~inside[:, None, None], float("-inf")).softmax(0)).to(x.dtype)
         missing = -x.shape[1] % self.shared  # channels of the last group
         values = F.pad(x, (0, 0, 0, 0, 0, missing)).unflatten(1, (-1, self.shared))
-        mixed = local_sums(weights, values, self.kernel, self.stride).flatten(1, 2)
-        out: Tensor = self.out(mixed[:, : x.shape[1]])
-        return out
+        return local_sums(weights, values, self.kernel, self.stride).flatten(1, 2)[:, : x.shape[1]]
 
     def geometry(self, x: Float[Tensor, "B C Y X"]) -> Geometry:
         """Return where queries and keys are: a group for every query, with the cells around it."""

@@ -19,12 +19,12 @@ import torch
 from torch import nn
 
 from regard.attention.gather import gather_tokens
-from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Shaped, Tensor
 
 CHUNK = 2**24  # distances held at a time
 
 
-def real_points(points: Float[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"]:
+def real_points(points: Shaped[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"]:
     """Return which points are not padding."""
     n = torch.arange(points.shape[1], device=points.device)
     if lengths is None:
@@ -46,8 +46,12 @@ def knn(
     exact = torch.promote_types(points.dtype, torch.float32)
     points, queries = points.to(exact), queries.to(exact)
     indices = []
-    for chunk in queries.split(max(1, CHUNK // max(1, points.shape[0] * points.shape[1])), 1):
-        distances = torch.cdist(chunk, points, compute_mode="donot_use_mm_for_euclid_dist")
+    rows = max(1, CHUNK // max(1, points.shape[0] * points.shape[1])) if not torch.compiler.is_exporting() else None
+    for chunk in (queries,) if rows is None else queries.split(rows, 1):  # a loop would fix the shapes of an export
+        if rows is None:  # ONNX has no cdist
+            distances = torch.linalg.vector_norm(chunk[:, :, None] - points[:, None], dim=-1)
+        else:
+            distances = torch.cdist(chunk, points, compute_mode="donot_use_mm_for_euclid_dist")
         indices.append(distances.masked_fill(padding, float("inf")).topk(k, largest=False).indices)
     index = torch.cat(indices, 1)
     exists = ~padding.expand(-1, index.shape[1], -1).gather(2, index)
@@ -66,8 +70,7 @@ def farthest_point_sampling(
     points = points.to(torch.promote_types(points.dtype, torch.float32)).masked_fill(~real[..., None], 0)
     mean = points.sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp(min=1)
     nearest = (points - mean).square().sum(-1).masked_fill(~real, -1)
-    chosen: list[Tensor] = []
-    rows = torch.arange(len(points), device=points.device)
+    chosen, rows = list[Tensor](), torch.arange(points.shape[0], device=points.device)
     taken = ~real
     for n in range(count):
         index = nearest.argmax(1)
@@ -76,7 +79,7 @@ def farthest_point_sampling(
         taken = taken | (torch.arange(points.shape[1], device=points.device) == index[:, None])
         distance = (points - points[rows, index][:, None]).square().sum(-1)
         nearest = (distance if n == 0 else torch.minimum(nearest, distance)).masked_fill(taken, -1)
-    return torch.stack(chosen, 1) if chosen else rows.new_zeros(len(points), 0)
+    return torch.stack(chosen, 1) if chosen else rows.new_zeros(points.shape[0], 0)
 
 
 def interpolate(
@@ -123,6 +126,6 @@ class PointLinear(nn.Module):
         return torch.relu(self.norm(self.linear(x), real))
 
 
-def padding_mask(points: Float[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"] | None:
+def padding_mask(points: Shaped[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"] | None:
     """Return which points are real; None where all are."""
     return None if lengths is None else real_points(points, lengths)

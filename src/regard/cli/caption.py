@@ -21,10 +21,14 @@ def caption(
         int | None,
         typer.Option(min=1, max=256, metavar="N", help="Captions that the search keeps; 1: greedy.", show_default="5"),
     ] = None,
-    k: Annotated[int, typer.Option("-k", "--candidates", min=1, metavar="N", help="Captions to print of each.")] = 1,
+    k: Annotated[
+        int, typer.Option("-k", "--num-candidates", min=1, metavar="N", help="Captions to print of each.")
+    ] = 1,
     see: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw where it looked at each word of the best caption: .png, .svg or .html."),
+        typer.Option(
+            metavar="FILE", help="Draw where it looked at each word of the best caption: .png, .svg or .html."
+        ),
     ] = None,
     as_json: Json = False,
     device: Device = "auto",

@@ -80,6 +80,15 @@ def evaluate(
             "parameters of its own; may be repeated.",
         ),
     ] = None,
+    maps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Score these maps of an image model instead, against known masks, by deletion and insertion, and with "
+            "shuffled weights: rollout, class, relevance, pooling, glimpses (classifiers), cross, rollout (detectors). "
+            "--data is scenes, one_object, camvid, fashion_mnist or mnist.",
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
     ] = "auto",
@@ -96,6 +105,8 @@ def evaluate(
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
       regard eval shakespeare --data tinyshakespeare --split val --attention linear
       regard eval minilm --data sst2 --attention "performer(features=256)"
+      regard eval runs/rooms --data middlebury --split test
+      regard eval scenes --maps cross --data scenes --limit 100
     """
     from regard.cli import FAILED, print_status
     from regard.metrics.base import Metric
@@ -107,6 +118,10 @@ def evaluate(
         found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
         _write(found, output)
         return FAILED if "refused" in found else 0
+    if maps is not None:
+        found = _evaluate_maps(str(folder), data or "scenes", maps, (split or ["test"])[0], limit, device)
+        _write(found, output)
+        return 0
     place = _folder(folder)
     own = _data(place, data, {"source": from_, "target": to, "limit": limit})
     given = (("beam_size", beam_size), ("length_penalty", length_penalty), ("stride", stride))
@@ -124,6 +139,34 @@ def evaluate(
     _write(found, output)
     print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
     return FAILED if "refused" in found else 0
+
+
+def _evaluate_maps(name: str, data: str, method: str, split: str, limit: int | None, device: str) -> dict[str, Any]:
+    """Print and return the scores of a model's maps on scenes with masks."""
+    from dataclasses import asdict
+
+    import regard
+    from regard.interpret.faithfulness import evaluate_maps, masked_scenes
+    from regard.training.device import select_device
+
+    predictor = regard.load(name, select_device(device))
+    scenes, things = masked_scenes(data, split, limit or 100)
+    scores = evaluate_maps(predictor, scenes, method, things)
+    found = {"model": name, "data": data, "split": split, "method": method, "gain": scores.gain, **asdict(scores)}
+    print(f"{name}, {method} on {data} ({split}): {scores.maps} maps")
+    for label, value in (
+        ("attention mass %", 100 * scores.mass),
+        ("share of the masks %", 100 * scores.share),
+        ("gain over uniform", scores.gain),
+        ("pointing game %", 100 * scores.pointing),
+        ("mass in the boxes %", 100 * scores.energy),
+        ("deletion", scores.deletion),
+        ("insertion", scores.insertion),
+        ("attention mass, shuffled weights %", None if scores.random_mass is None else 100 * scores.random_mass),
+        ("rank correlation, shuffled weights", scores.random_correlation),
+    ):
+        print(f"  {label:36} {'-' if value is None else f'{value:.3g}'}")
+    return found
 
 
 @contextmanager
@@ -230,6 +273,7 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     from dataclasses import replace
 
     from regard.data.images.image_dataset import ImageDataset
+    from regard.data.images.scene_dataset import SceneDataset
     from regard.training.evaluation import dataset_for_model
     from regard.training.recipe import load_saved_recipe
     from regard.weights.folder import CONFIG
@@ -237,7 +281,8 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
     changes = {key: value for key, value in changes.items() if value is not None}
     if (folder / "recipe.json").is_file():
         own = load_saved_recipe(folder).data
-        if corpus is not None and isinstance(own, ImageDataset) and (folder / "model" / CONFIG).is_file():
+        named = isinstance(own, ImageDataset) or (isinstance(own, SceneDataset) and not hasattr(own, "path"))
+        if corpus is not None and named and (folder / "model" / CONFIG).is_file():
             return dataset_for_model(folder / "model", corpus, **changes)  # which must have the model's labels
         if corpus is not None:
             changes["corpus" if hasattr(own, "corpus") else "path"] = corpus

@@ -150,7 +150,7 @@ def see(
       regard see "Mary went to the hallway." "Where is Mary?" --model stories
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
-      regard see cone.ply --output cone.png
+      regard see cone.ply --model runs/shapes --output cone.png
       regard see photo.jpg --model runs/birds --view rollout
       regard see street.jpg --model runs/detector --output boxes.png
       regard see "The animal was too tired." photo.jpg --mechanisms --output gallery.html

@@ -194,6 +194,8 @@ def count_items(model: nn.Module, shape: InputShape) -> tuple[int, str]:
         return shape.batch * row_length(model, shape), "frames"
     if "elements" in parameters:
         return shape.batch * row_length(model, shape), "elements"
+    if "nodes" in parameters:
+        return shape.batch * row_length(model, shape), "nodes"
     if "sentences" in parameters:
         return shape.batch * row_length(model, shape), "sentences"
     if "points" in parameters:
@@ -232,9 +234,13 @@ def _full_lengths(side: str) -> Callable[[nn.Module, InputShape], Tensor]:
 
 
 def _images(model: nn.Module, shape: InputShape) -> Tensor:
-    """Return images, clips if the Config has `num_frames`, intensities as integers if it has `levels`."""
+    """Return images, clips if the Config has `num_frames`, intensities as integers if it has `levels`.
+
+    A model with a palette gets the numbers of its colours.
+    """
     config = getattr(model, "config", None)
     channels, y, x = image_shape(config, shape)
+    channels = 1 if hasattr(model, "palette") else channels
     frames = getattr(config, "num_frames", 0)
     dtype = torch.uint8 if hasattr(config, "levels") else None
     return torch.zeros(shape.batch, channels, *((frames,) if frames else ()), y, x, dtype=dtype)
@@ -288,6 +294,11 @@ INPUT_MAKERS: dict[str, Callable[[nn.Module, InputShape], Any]] = {
     "frames": _vectors("input_dim"),
     "frame_lengths": _full_lengths("tokens"),
     "elements": _vectors("input_dim"),
+    "places": lambda model, shape: torch.zeros(shape.batch, 2),
+    "nodes": _vectors("input_dim"),
+    "edges": lambda model, shape: torch.ones(
+        shape.batch, row_length(model, shape), row_length(model, shape), dtype=torch.long
+    ),
     "vectors": _vectors("input_dim"),
     "sentences": lambda model, shape: torch.zeros(
         shape.batch, row_length(model, shape), SENTENCE_LENGTH, dtype=torch.long

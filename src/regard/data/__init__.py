@@ -5,7 +5,9 @@ images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes
 audio/       spoken digits, AN4
 strokes/     handwriting as pen offsets
 points/      composed shapes and ModelNet10 as point clouds
+graphs/      CSL, sets in the TU format, ESOL, Cora and Citeseer
 episodes/    recorded episodes of a pendulum
+globe/       land and ocean
 synthetic/   sums of long numbers, nested lists (ListOps), associative recall, copying, tapes
 augment/     image augmentations, batched on the device
 shards/      packing of text and images into shards, the index, token shards
@@ -62,6 +64,11 @@ DATA: Registry = {
     "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
     "shapes": ("regard.data.points.shapes", "Shapes"),
+    "land_mask": ("regard.data.globe.land_mask", "LandMask"),
+    "csl": ("regard.data.graphs.csl", "CSL"),
+    "tu": ("regard.data.graphs.tu", "TU"),
+    "esol": ("regard.data.graphs.esol", "ESOL"),
+    "citations": ("regard.data.graphs.citations", "Citations"),
     "modelnet10": ("regard.data.points.modelnet10", "ModelNet10"),
 }
 

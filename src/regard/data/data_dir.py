@@ -24,8 +24,9 @@ log = logging.getLogger("regard")
 
 KNOWN_DATASETS = frozenset({  # names of datasets with a reader
     "an4", "babi", "bbc_news_summary", "bccd", "brown", "camvid", "cifar10", "cifar10_jpeg", "cmudict",
-    "fashion_mnist", "flickr8k", "fsdd", "middlebury_stereo", "mnist", "modelnet10", "multi30k", "pen_strokes", "ptb", "tatoeba",
-    "text_classification", "tinyshakespeare",
+    "fashion_mnist", "flickr8k", "fsdd", "graphs_citation", "graphs_csl", "graphs_esol", "graphs_tu", "land_mask",
+    "middlebury_stereo", "mnist", "modelnet10", "multi30k", "pen_strokes", "ptb", "tatoeba", "text_classification",
+    "tinyshakespeare",
 })  # fmt: skip
 
 

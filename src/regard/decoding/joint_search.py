@@ -76,7 +76,9 @@ class CTCPrefixScorer:
         """Return the state of the empty prefix: all frames so far are blank."""
         blank = F.pad(self.blanks.cumsum(1), (1, 0))[:, None]
         prefix = blank.new_zeros(len(blank), 1)
-        return PrefixState(blank, torch.full_like(blank, NEG_INF), prefix, torch.full_like(prefix, -1, dtype=torch.long))
+        return PrefixState(
+            blank, torch.full_like(blank, NEG_INF), prefix, torch.full_like(prefix, -1, dtype=torch.long)
+        )
 
     def scores(self, state: PrefixState, eos: int) -> Float[Tensor, "B K V"]:
         """Return log p_ctc(g c ...) for every next label c, and log p_ctc(g) in the column of `eos`."""

@@ -15,13 +15,13 @@ dimension of an activation can be recognised by its size.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from regard.core.shapes import pair
-from regard.doctor.example_inputs_other import EXAMPLE_INPUTS
+from regard.doctor.example_inputs_other import EXAMPLE_INPUTS, intensities
 from regard.doctor.target import TargetInputs
 from regard.models import MODELS
 
@@ -50,6 +50,8 @@ def example_inputs(model: nn.Module) -> TargetInputs:
         if names[: len(arguments)] == arguments:
             return make_inputs(model)
     if model_family(model) is not None and names[:1] == ("images",):
+        if hasattr(model, "palette") and not cast(Any, model).config.num_classes:
+            return intensities(model)
         return TargetInputs((_images(model),), (None,), ("images",))
     for arguments, (sizes, causal) in TOKEN_INPUTS.items():
         if model_family(model) is not None and names[: len(arguments)] == arguments:

@@ -6,6 +6,8 @@
     (returns, states, actions, timesteps)       an episode, causal in the states
     (spelled, words)    words by their characters, in sentences read in both directions
     (elements)          sets of vectors, with padding
+    (nodes, edges)      graphs, with padding
+    (places)            longitudes and latitudes
     (vectors)           sequences of vectors, causal
     (sentences, story_lengths, questions)    stories as word ids B S W, with padding, and questions about them
     (images, condition) intensities of images in the order of their generation, causal; and small images to enlarge
@@ -143,6 +145,23 @@ def elements(model: Any) -> TargetInputs:
     return TargetInputs((_numbers(WORD_LENGTHS, model.config.input_dim),), (torch.tensor(WORD_LENGTHS),), ("elements",))
 
 
+def graphs(model: Any) -> TargetInputs:
+    """Return graphs whose edges follow from the features of the nodes."""
+    x = _numbers(WORD_LENGTHS, model.config.input_dim)
+    return TargetInputs((x,), (torch.tensor(WORD_LENGTHS),), ("nodes",), call=_graph_output)
+
+
+def _graph_output(model: Any, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+    edges = (x[:, :, None, 0] * x[:, None, :, 0] > 0).long()
+    return model(x, edges, lengths=lengths)
+
+
+def places(model: Any) -> TargetInputs:
+    """Return places on the globe."""
+    x = torch.rand(len(WORD_LENGTHS), 2, generator=torch.Generator().manual_seed(0))
+    return TargetInputs(((x - 0.5) * torch.tensor([360.0, 180.0]),), (None,), ("places",))
+
+
 def vectors(model: Any) -> TargetInputs:
     """Return sequences of vectors."""
     x, lengths = _numbers(TARGET_LENGTHS, model.config.input_dim), torch.tensor(TARGET_LENGTHS)
@@ -208,7 +227,7 @@ def intensities(model: Any) -> TargetInputs:
     """Return tokens of images, and small images if the model enlarges them."""
     config, generator = model.config, torch.Generator().manual_seed(1)
     tokens = torch.randint(config.levels, (len(TARGET_LENGTHS), model.length), generator=generator)
-    if config.condition_size is None:
+    if getattr(config, "condition_size", None) is None:
         return TargetInputs((tokens,), (None,), ("tokens",), 0, _token_logits, steps=_token_by_token)
     size = len(tokens), config.channels, *pair(config.condition_size)
     small = torch.randint(config.levels, size, generator=generator)
@@ -261,6 +280,8 @@ EXAMPLE_INPUTS: dict[tuple[str, ...], Callable[[nn.Module], TargetInputs]] = {  
     ("frames",): frames,
     ("points",): points,
     ("elements",): elements,
+    ("nodes", "edges"): graphs,
+    ("places",): places,
     ("vectors",): vectors,
     ("sentences", "story_lengths", "questions"): stories,
     ("images", "condition"): intensities,

@@ -48,6 +48,7 @@ EXAMPLES = {
     "improved_clustered": "improved_clustered(clusters=3, top_k=2)",
     "routing": "routing(clusters=2, window=4)",
     "sinkhorn": "sinkhorn(block=2)",
+    "sortcut": "sortcut(block=2)",
     "informer": "informer(factor=1)",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",

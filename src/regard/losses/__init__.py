@@ -5,7 +5,7 @@ from __future__ import annotations
 from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
-    "ctc": ("ctc_loss", "forced_align"),
+    "ctc": ("ctc_loss", "ctc_training_loss", "forced_align"),
     "denoising": ("denoising_losses", "denoising_queries"),
     "detection": ("detection_losses", "mask_losses"),
     "dice": ("dice_loss",),

@@ -6,9 +6,8 @@
     value      log p(y) = log Σ exp α_T(last two states)
     gradient   ∂ -log p(y) / ∂ log p_t(k) = -Σ_{s: z_s = k} γ_t(s)      γ_t(s) = exp(α + β - log p_t(z_s) - log p(y))
 
-γ_t(s) is the posterior of state s at frame t; it sums to one over s. Training uses torch's loss; this is the readable
-reference implementation, equal in value and gradient, and the source of alignments and plots. O(T S) per recording,
-vectorised over recordings and states.
+γ_t(s) is the posterior of state s at frame t; it sums to one over s. On a CPU training uses torch's loss, equal in
+value and gradient. O(T S) per recording, vectorised over recordings and states.
 
 A target of S labels of which R repeat the one before needs S + R frames. With fewer frames there is no alignment: the
 loss is infinite and its gradient zero, never NaN; `check_frame_lengths` names the recording.
@@ -62,6 +61,24 @@ def ctc_loss(
     """Return -log p(target) of each recording; infinite where there are too few frames."""
     losses: Tensor = _CTCLoss.apply(log_probs, targets, frame_lengths, target_lengths, blank)
     return losses
+
+
+def ctc_training_loss(
+    log_probs: Float[Tensor, "B T V"],
+    targets: Int[Tensor, "B S"],
+    frame_lengths: Int[Tensor, " B"],
+    target_lengths: Int[Tensor, " B"],
+    blank: int,
+) -> Float[Tensor, " B"]:
+    """Return -log p(target) of each recording, 0 where there are too few frames.
+
+    On a GPU torch's loss reads the lengths on the host, so that updates cannot be CUDA graphs; this one does not.
+    """
+    if log_probs.is_cuda:
+        losses = ctc_loss(log_probs, targets, frame_lengths, target_lengths, blank)
+        return losses.masked_fill(losses.isinf(), 0.0)
+    inputs = log_probs.transpose(0, 1), targets, frame_lengths, target_lengths
+    return torch.nn.functional.ctc_loss(*inputs, blank=blank, reduction="none", zero_infinity=True)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ Banerjee, Lavie: METEOR. ACL workshop, 2005; Lavie, Agarwal: METEOR. WMT 2007 (Î
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from regard.core.errors import BadInput
 from regard.metrics.porter_stem import porter_stem
@@ -39,7 +40,7 @@ def score_pair(output: Sequence[str], reference: Sequence[str]) -> float:
         return 0.0
     precision, recall = len(pairs) / len(output), len(pairs) / len(reference)
     mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
-    chunks = 1 + sum((j - i, m - n) != (1, 1) for (i, n), (j, m) in zip(pairs, pairs[1:], strict=False))
+    chunks = 1 + sum((j - i, m - n) != (1, 1) for (i, n), (j, m) in pairwise(pairs))
     return float((1 - GAMMA * (chunks / len(pairs)) ** BETA) * mean)
 
 

@@ -1,6 +1,6 @@
 """What people hand to a model and get back: typed inputs and outputs, one file each.
 
-    inputs     Text  Image  Audio  PointCloud  Number
+    inputs     Text  Image  Audio  PointCloud  Graph  Number
     outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
                Strokes  Transcript  Episode  GeneratedImage
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.modalities.embedding import Embedding
     from regard.modalities.episode import Episode
     from regard.modalities.generated_image import GeneratedImage
+    from regard.modalities.graph import Graph
     from regard.modalities.image import Image, Preprocess
     from regard.modalities.mask_fills import MaskFills
     from regard.modalities.masks import Masks
@@ -46,6 +47,7 @@ __all__ = [
     "Embedding",
     "Episode",
     "GeneratedImage",
+    "Graph",
     "Image",
     "Input",
     "Limits",
@@ -78,6 +80,7 @@ _MODULES = {
     "embedding": ("Embedding",),
     "episode": ("Episode",),
     "generated_image": ("GeneratedImage",),
+    "graph": ("Graph",),
     "mask_fills": ("MaskFills",),
     "masks": ("Masks",),
     "neighbors": ("Neighbors",),

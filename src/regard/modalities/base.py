@@ -23,6 +23,7 @@ class Limits:
     pixels: int = 2**28
     seconds: float | None = None  # None: of any length
     points: int = 2**22  # of a point cloud
+    edges: int = 2**20  # of a graph
 
 
 NO_LIMITS = Limits()

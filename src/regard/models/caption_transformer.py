@@ -68,8 +68,13 @@ class Config:
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "tiny": {
-        **{"encoder": cnn("tiny"), "frozen": False, "width": 32, "heads": 2, "ffn": 48},
-        **{"decoder_layers": 2, "dropout": 0.0},
+        "encoder": cnn("tiny"),
+        "frozen": False,
+        "width": 32,
+        "heads": 2,
+        "ffn": 48,
+        "decoder_layers": 2,
+        "dropout": 0.0,
     },
 }
 

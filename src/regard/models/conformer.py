@@ -38,6 +38,7 @@ from regard.core.validation import validate
 from regard.models.contract import ModelContract
 
 KERNEL_SIZE = 3  # of the strided convolutions, in frames
+MAX_SCORES = 2**28  # of one layer for one recording, those of distances among them: 1 GiB in float32
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,16 @@ class Conformer(ModelContract):
     def blank(self) -> int:
         """Id of the blank label."""
         return self.config.vocab
+
+    def check_length(self, frames: int) -> None:
+        """Raise `BadInput` for a recording of more frames than attention over all of them has memory for."""
+        c = self.config
+        most = int((MAX_SCORES / (2 * c.heads)) ** 0.5) * 2**c.subsampling_layers
+        if frames > most:
+            raise BadInput(
+                f"a recording of {frames:,} frames is too long: this model attends from every frame to every other, "
+                f"{most:,} at most; cut it into parts"
+            )
 
     def reset(self) -> None:
         """Initialise matrices by Xavier, biases by zero."""

@@ -108,6 +108,10 @@ class HybridASR(AutoregressiveModel, ModelContract):
         """Return the logits of V labels and the blank (id V) at encoded frames."""
         return self.acoustic.ctc_logits(memory)
 
+    def check_length(self, frames: int) -> None:
+        """Raise `BadInput` for a recording that is too long; see models.conformer."""
+        self.acoustic.check_length(frames)
+
     def embed_tokens(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B N C"]:
         """Return token embeddings scaled by √C."""
         return self.embed(tokens) * self.config.width**0.5

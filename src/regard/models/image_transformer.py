@@ -6,25 +6,33 @@
     tokens      Y X C of them, row by row, the channels of a pixel in turn; every channel has embeddings of its own
     positions   sinusoids added to the tokens: half the width for the row, half for the column and channel
     attention   local and causal (image_local_1d, image_local_2d): O(N (b + l)) scores instead of O(N²)
-    head        linear, the same for all channels
+    head        linear, the same for all channels; or a mixture of logistics over the intensities
 
 With `condition_size` an encoder reads a small image with dense attention, and the decoder attends to all of it: 8 x 8
 in, 32 x 32 out is the paper's super-resolution. With `block` an image is generated block after block, the order of the
 paper's 2-D attention.
 
-Only the categorical output is here; the paper also has a discretised mixture of logistics. Class labels are not read.
+With `mixtures` an intensity has the probability that a mixture of logistic distributions puts on its interval, instead
+of a free one; with `num_classes` the vector of the image's class is added to every token.
 
-Parmar, Vaswani, Uszkoreit, Kaiser, Shazeer, Ku, Tran: Image Transformer. ICML 2018. arXiv:1802.05751
+Differs from the paper: with a mixture its tokens are pixels, whose channels depend on one another by coefficients, as
+in PixelCNN++; here tokens are still channels, each with a mixture of its own.
+
+Parmar, Vaswani, Uszkoreit, Kaiser, Shazeer, Ku, Tran: Image Transformer. ICML 2018. arXiv:1802.05751; Salimans,
+Karpathy, Chen, Kingma: PixelCNN++. ICLR 2017. arXiv:1701.05517 (discretised mixture of logistics)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from regard.attention.masked_softmax import upcast
 from regard.attention.mechanisms.image_local_2d import RectanglePattern, block_cell
 from regard.attention.mixers import build_mixer
 from regard.blocks import FEEDFORWARDS, NORMS
@@ -60,6 +68,11 @@ class Config:
     norm: Literal["post", "pre"] = "post"
     attention: Any = "image_local_1d"  # of the decoder: a spec, a list of them (one a layer, cycled), or a module
     block: Pair | None = None  # rows and columns of pixels; None: row by row
+    mixtures: int = field(0, low=0)  # logistic distributions of an intensity; 0: a free probability for each level
+    num_classes: int = field(0, low=0)  # of labels that images are drawn for; 0: none
+
+
+SMALLEST_LOG_SCALE = -7.0  # of a logistic distribution, as in PixelCNN++
 
 
 # Widths and depths of tensor2tensor's models for CIFAR-10 and for super-resolution; mnist and tiny are our own.
@@ -109,30 +122,35 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
             decoder = [_decoder_block(config, layer) for layer in range(config.layers)]
             self.decoder = Decoder(decoder, positions, ends, config.dropout)
         self._check_order()
-        self.head = nn.Linear(config.width, config.levels, bias=False)
+        self.head: nn.Module = nn.Linear(config.width, config.levels, bias=False)
+        if config.mixtures:
+            self.head = MixtureOfLogistics(config.width, config.mixtures, config.levels)
+        self.classes = nn.Embedding(config.num_classes, config.width) if config.num_classes else None
         self.reset()
 
     def forward(
         self,
         images: Shaped[Tensor, "B C Y X"],
         condition: Shaped[Tensor, "B C y x"] | None = None,
+        labels: Shaped[Tensor, "*any"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B C Y X V"]:
-        """Return the logits of every intensity, given those before it and the small image."""
+        """Return the logits of every intensity, given those before it, the small image and the class."""
         tokens = self.tokens(images)
         shifted = torch.cat([self.begin(tokens.shape[0], tokens.device), tokens[:, :-1]], 1)
-        return self._unflatten(self.token_logits(shifted, condition, pass_state))
+        return self._unflatten(self.token_logits(shifted, condition, labels, pass_state))
 
     def token_logits(
         self,
         tokens: Int[Tensor, "B N"],
         condition: Shaped[Tensor, "B C y x"] | None = None,
+        labels: Shaped[Tensor, "*any"] | None = None,
         pass_state: PassState | None = None,
     ) -> Float[Tensor, "B N V"]:
         """Return the logits after each token of the beginnings of images; the first token is that of `begin`."""
         if tokens.shape[1] > self.length:
             raise BadInput(f"an image of this model has {self.length} tokens, got {tokens.shape[1]}")
-        vectors = self._embed_from(check_token_ids(tokens), 0)
+        vectors = self._embed_from(check_token_ids(tokens), 0) + self._class_vectors(labels, tokens)
         memory = self._encode(condition, pass_state)
         if isinstance(self.decoder, CausalStack):
             return self.head(self.decoder(vectors, None, pass_state))
@@ -182,6 +200,19 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
         levels, last = self.config.levels, self.embed.num_embeddings - 1
         return self.embed(torch.where(tokens == levels, last, channel * levels + tokens)) * self.config.width**0.5
 
+    def _class_vectors(self, labels: Tensor | None, tokens: Tensor) -> Float[Tensor, "#B 1 C"]:
+        """Return the vectors of classes, which are added to every token; zeros for a model without classes."""
+        if self.classes is None or labels is None:
+            if (self.classes is None) != (labels is None):
+                wanted = "no labels: leave `labels` out" if self.classes is None else "a class for each image, `labels`"
+                raise BadInput(f"this model takes {wanted}")
+            return self.embed.weight.new_zeros(1, 1, 1)
+        if labels.shape != (len(tokens),) or labels.is_floating_point():
+            raise BadInput(f"labels must be {len(tokens)} integers, one for each image, got {tuple(labels.shape)}")
+        check_id_range("label", labels, self.classes.num_embeddings)
+        vectors: Tensor = self.classes(labels.long())[:, None] * self.config.width**0.5
+        return vectors
+
     def _encode(self, condition: Tensor | None, pass_state: PassState | None = None) -> Float[Tensor, "B M C"] | None:
         """Return the encoded small image."""
         if (condition is None) != (self.encoder is None):
@@ -203,7 +234,12 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
         return self.config.levels
 
     def start(
-        self, prompts: Int[Tensor, "B N"], condition: Shaped[Tensor, "B C y x"] | None = None, *, capacity: int
+        self,
+        prompts: Int[Tensor, "B N"],
+        condition: Shaped[Tensor, "B C y x"] | None = None,
+        labels: Shaped[Tensor, "*any"] | None = None,
+        *,
+        capacity: int,
     ) -> tuple[Int[Tensor, "B 1"], Any]:
         """Read the beginnings of images (`begin`, and tokens that follow); return their last tokens, to step with, and
         a state with `capacity` more slots."""
@@ -212,20 +248,30 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
             raise BadInput(f"prompts must have from 1 to {self.length} tokens, got {n}; the first is that of `begin`")
         check_id_range("token", prompts, self.config.levels + 1)
         memory, last = self._encode(condition), prompts[:, -1:].clone()  # a search modifies it
+        added = self._class_vectors(labels, prompts)
         if isinstance(self.decoder, CausalStack):
-            return last, self.decoder.start(self._embed_from(prompts[:, :-1], 0), None, capacity)
-        state: Any = self.decoder.start(memory, None, capacity + n - 1)  # type: ignore[arg-type]
+            read = self._embed_from(prompts[:, :-1], 0) + added
+            return last, ImageState(self.decoder.start(read, None, capacity), added)
+        state: Any = ImageState(self.decoder.start(memory, None, capacity + n - 1), added)  # type: ignore[arg-type]
         for token in prompts[:, :-1].unbind(1):
             _, state = self.step(token[:, None], state)
         return last, state
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], Any]:
         """Return the logits of the next intensity of every beam."""
-        time = state.beam_table.time
+        time = state.decoder.beam_table.time
         if isinstance(time, int) and time >= self.length:
             raise BadInput(f"an image of this model has {self.length} tokens, and all of them were generated")
-        x, state = self.decoder.step(self._embed_channels(tokens, (time - 1) % self.config.channels), state)
-        return self.logits(x), state
+        x = self._embed_channels(tokens, (time - 1) % self.config.channels) + state.added
+        x, decoder = self.decoder.step(x, state.decoder)
+        return self.logits(x), replace(state, decoder=decoder)
+
+    def select(self, state: Any, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> Any:
+        added = state.added if rows is None or len(state.added) == 1 else state.added[rows]
+        return ImageState(self.decoder.select(state.decoder, rows, beams), added)
+
+    def freeze(self, state: Any) -> Any:
+        return replace(state, decoder=self.decoder.freeze(state.decoder))
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -236,7 +282,11 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        nn.init.normal_(self.embed.weight, std=self.config.width**-0.5)
+        for embedding in (self.embed, self.classes):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=self.config.width**-0.5)
+        if isinstance(self.head, MixtureOfLogistics):
+            self.head.spread()
 
     def _check_order(self) -> None:
         """Raise an error if a 2-D pattern expects the tokens in another order than that of the model."""
@@ -250,6 +300,47 @@ class ImageTransformer(AutoregressiveModel, ModelContract):
                 raise RegardError(
                     f"with block={self.config.block} tokens stand {order} in attention (columns × channels)"
                 )
+
+
+@dataclass(frozen=True, eq=False)
+class ImageState:
+    """What decoding carries from step to step: the decoder's state, and the vectors of the classes."""
+
+    decoder: Any
+    added: Tensor  # #B 1 C, the same for all beams of an input
+
+
+class MixtureOfLogistics(nn.Module):
+    """Vectors to the logarithms of the probabilities of all levels, by a mixture of `mixtures` logistic distributions.
+
+    p(v) = Σ_k π_k [σ((x_v + h - μ_k) / s_k) - σ((x_v - h - μ_k) / s_k)], where x_v is level v on a line from -1 to 1
+    and 2 h the distance of two levels; the lowest and the highest one take all that lies beyond them.
+    """
+
+    def __init__(self, width: int, mixtures: int, levels: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 3 * mixtures)  # log π, μ, log s
+        self.levels, self.half_step = levels, 1 / (levels - 1)
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B V"]:
+        shares, centres, log_scales = upcast(self.project(x))[..., None, :].chunk(3, -1)
+        inverse = (-log_scales.clamp(min=SMALLEST_LOG_SCALE)).exp()
+        place = torch.linspace(-1, 1, self.levels, dtype=inverse.dtype, device=x.device)[:, None]
+        above, below = (place + self.half_step - centres) * inverse, (place - self.half_step - centres) * inverse
+        # σ(a) - σ(b) = σ(a) σ(-b) (1 - exp(b - a)); beyond the ends σ(a) = 1 and σ(-b) = 1
+        rise, fall = F.logsigmoid(above), F.logsigmoid(-below)
+        inside = rise + fall + (-torch.expm1(-2 * self.half_step * inverse)).log()
+        first, last = rise[..., :1, :], fall[..., -1:, :]
+        each = torch.cat([first, inside[..., 1:-1, :], last], -2)
+        return (each + shares.log_softmax(-1)).logsumexp(-1)
+
+    @torch.no_grad()
+    def spread(self) -> None:
+        """Let the distributions start side by side, as wide as they are apart."""
+        _, centres, log_scales = self.project.bias.chunk(3)
+        many = len(centres)
+        centres.copy_((torch.arange(many) * 2 + 1) / many - 1)
+        log_scales.fill_(-log(many))
 
 
 class PixelPositions(nn.Module):

@@ -52,12 +52,12 @@ LITE2 = cnn("lite2")
 
 
 def small_cnn(width: int, image_size: int, **settings: Any) -> ViTConfig:
-    """Return the Config of a few convolutions with learned grid positions, to train from scratch on small images.
+    """Return the Config of a few convolutions with sinusoidal positions, to train from scratch on small images.
 
     It is the stem of a ViT without layers; with `layers` above 0 its places attend to each other.
     """
     own: dict[str, Any] = {"width": width, "image_size": image_size, "patch_size": 1, "heads": 4, "layers": 0}
-    own |= {"stem": "convolutions", "positions": "learned(std=0.3)"}
+    own |= {"stem": "convolutions", "positions": "sinusoidal(base=10)"}
     return ViTConfig(**own | settings, num_classes=0, num_prefix_tokens=0, pool="mean")
 
 

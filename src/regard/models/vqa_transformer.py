@@ -1,15 +1,19 @@
 """VQA Transformer: the words of a question attend to the patches of a picture.
 
     tokens      picture: a ViT, here with a stem of convolutions; question: a learned class token, then word vectors
-    positions   learned, added, for the grid and for the words
+    positions   learned, added, for the grid and for the words; what the words read has sinusoids of the grid besides
     attention   softmax; the patches see each other, the words see each other, and the words see the patches
     head        linear, on the question's class token: one logit for every answer
 
     words     x ← x + self(x);    x ← x + cross(x, patches);    x ← x + feed(x)        in every layer of the decoder
 
 ``model(images, questions)`` returns the logits of the answers to one question about each image (B T), or to several
-(B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of what every
-patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
+(B K T), for which each image is encoded once. Word 0 is padding. With `patch_labels`, `forward` publishes logits of
+what every patch shows in the pass state, so that a task can teach the encoder to see while it learns to answer.
+
+A patch says more about what it shows than about where: of positions that are only added at the encoder's input little
+is left in its output, and a question of left and right is not learned. So low-frequency sinusoids of the grid are added
+there too.
 
 This is the image-grounded text encoder of BLIP with a classifier of answers, as in the VQA data's own baselines.
 
@@ -38,7 +42,7 @@ from regard.core.validation import validate
 from regard.models.contract import ModelContract
 from regard.models.vit import Config as ViTConfig
 from regard.models.vit import ViT
-from regard.positions import POSITIONS
+from regard.positions import GRID_POSITIONS, POSITIONS
 from regard.tokens.patches import grid_size
 
 PAD = 0  # word id of padding
@@ -53,8 +57,7 @@ def picture_encoder(**settings: Any) -> ViTConfig:
 _SMALL = picture_encoder(
     image_size=64,
     patch_size=1,
-    stem="convolutions",  # as `positions`, for a model that learns to see from its questions alone
-    positions="learned(std=0.3)",
+    stem="convolutions",
     width=96,
     heads=4,
     layers=1,
@@ -117,6 +120,9 @@ class VQATransformer(ModelContract):
             raise BadInput("picture must have num_prefix_tokens=0 and num_classes=0: the question reads its patches")
         self.config, width = config, config.picture.width
         self.picture = ViT(config.picture)
+        self.where = build_part(
+            GRID_POSITIONS, "sinusoidal(base=10)", "positions on a grid", width=width, grid=(1, 1), prefix=0
+        )
         self.words = nn.Embedding(config.vocab, width, padding_idx=PAD)
         self.class_token = nn.Parameter(torch.empty(width))
         positions = build_part(POSITIONS, "learned", "positions", width=width, length=1 + config.max_words)
@@ -144,8 +150,9 @@ class VQATransformer(ModelContract):
         return grid_size(image_size, self.picture.stem.stride)
 
     def look(self, images: Float[Tensor, "B C Y X"], pass_state: PassState | None = None) -> Float[Tensor, "B N D"]:
-        """Return the patches of images after the encoder."""
-        return self.picture.forward_features(images, branch(pass_state, "picture"))
+        """Return the patches of images after the encoder, with their places: what a question reads."""
+        patches = self.picture.forward_features(images, branch(pass_state, "picture"))
+        return self.where(patches, self.grid_size((images.shape[-2], images.shape[-1])))
 
     def answer(
         self, patches: Float[Tensor, "B N C"], questions: Int[Tensor, "Q T"], pass_state: PassState | None = None

@@ -27,6 +27,7 @@ POSITIONS: Registry = {
 # For tokens on a grid of rows and columns, by the size of the grid.
 GRID_POSITIONS: Registry = {
     "learned": ("regard.positions.added.grid", "GridPositions"),
+    "sinusoidal": ("regard.positions.added.grid_sinusoidal", "AddedSinusoidalGridPositions"),
 }
 
 # For the cells of a window: a bias for every relative position, by the size of the window.

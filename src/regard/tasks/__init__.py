@@ -52,6 +52,10 @@ TASKS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassification"),
+    "place_classification": ("regard.tasks.globe.place_classification", "PlaceClassification"),
+    "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassification"),
+    "graph_regression": ("regard.tasks.graphs.graph_regression", "GraphRegression"),
+    "node_classification": ("regard.tasks.graphs.node_classification", "NodeClassification"),
 }
 
 # The predictor of each task: the model with its tokenizer, ready to use.
@@ -90,6 +94,7 @@ PREDICTORS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
+    "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassifier"),
 }
 
 

@@ -142,7 +142,7 @@ def _recipe_module(file: Path) -> ModuleType:
     load_plugins()
     name, path = f"regard_recipe_{file.stem}", str(file.resolve())
     for module in list(sys.modules.values()):
-        if module.__name__ != name and str(getattr(module, "__file__", "")) == path:
+        if getattr(module, "__file__", None) == path and module.__name__ != name:
             return module
     found = importlib.util.spec_from_file_location(name, file)
     if found is None or found.loader is None:

@@ -114,6 +114,7 @@ HF_IMAGE_IMPORTERS = {
     "swinv2": "regard.weights.hf.swinv2",
     "detr": "regard.weights.hf.detr",
     "dpt": "regard.weights.hf.dpt",
+    "imagegpt": "regard.weights.hf.image_gpt",
 }
 TIMM_IMAGE_IMPORTERS = {
     "vit": "regard.weights.timm.vit",

@@ -6,7 +6,7 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.data import data_dir
-from regard.data.audio.an4 import AN4
+from regard.data.audio.an4 import AN4, change_speed
 from regard.data.audio.fsdd import WORDS, SpokenDigits, read_recordings
 from regard.data.audio.speech_batch import collate_speech, count_targets, spec_augment
 from regard.data.batching import StreamPosition
@@ -192,3 +192,32 @@ def test_empty_transcripts_can_be_batched():
     batch = collate_speech([torch.zeros(3, 4), torch.zeros(5, 4)], ["", "two two"], text)
     assert batch.target_lengths.tolist() == [2, 4]
     assert batch.frames.shape == (2, 8, 4)
+
+
+def test_frames_at_another_speed_are_interpolated():
+    x = torch.arange(20.0)[:, None] * torch.tensor([[1.0, -2.0]])
+    fast, slow = change_speed(x, 11), change_speed(x, 9)
+    assert (len(fast), len(slow)) == (18, 22)
+    for changed, step in ((fast, 20 / 18), (slow, 20 / 22)):
+        torch.testing.assert_close(
+            changed[2:-2].diff(dim=0), torch.tensor([[step, -2 * step]]).expand(len(changed) - 5, 2)
+        )
+    assert change_speed(x, 10) is x
+    assert change_speed(x[:1], 11).shape == (1, 2)
+
+
+@an4
+def test_an4_has_other_speeds_in_training_alone():
+    still, moving = (
+        AN4(limit=12, time_masks=0, mel_masks=0),
+        AN4(limit=12, time_masks=0, mel_masks=0, speed_perturbation=True),
+    )
+    text = still.build_tokenizer()
+    part, changed = still.load("train", text), moving.load("train", text)
+    sizes = [len(part.training_example(row, row)[0]) for row in range(12)]
+    others = [len(changed.training_example(row, row)[0]) for row in range(12)]
+    assert sizes == [len(frames) for frames, _ in part.examples] != others
+    assert {round(10 * a / b) for a, b in zip(sizes, others, strict=True)} == {9, 10, 11}
+    assert others == [len(changed.training_example(row, row)[0]) for row in range(12)]
+    for one, other in zip(moving.load("val", text).examples, still.load("val", text).examples, strict=True):
+        assert torch.equal(one[0], other[0])

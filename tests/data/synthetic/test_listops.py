@@ -78,3 +78,15 @@ def test_what_cannot_be_made_is_refused():
     with pytest.raises(BadInput, match="for each of"):
         SMALL.load("val", type(SMALL.build_tokenizer()).train(["a b c"], kind="word", size=20))
     assert len(WORDS) == 15
+
+
+def test_rows_may_all_have_one_length():
+    """A CUDA graph, and FlexAttention's kernels, are made for one length."""
+    data = ListOps(min_tokens=4, max_tokens=30, train_examples=64, row_length=32)
+    split = data.load("train", data.build_tokenizer())
+    assert data.max_length == 32
+    few, plain = split.collate(torch.arange(3)), ListOps(min_tokens=4, max_tokens=30, train_examples=64)
+    assert few.tokens.shape == (3, 32)
+    shorter = plain.load("train", data.build_tokenizer()).collate(torch.arange(3))
+    assert torch.equal(few.tokens[:, : shorter.tokens.shape[1]], shorter.tokens)
+    assert torch.equal(few.lengths, shorter.lengths)

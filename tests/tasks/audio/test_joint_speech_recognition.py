@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,12 +8,14 @@ import torch.nn.functional as F
 import regard
 from regard.core.config import to_dict
 from regard.core.errors import BadInput
+from regard.interpret.search_trace import trace_search
 from regard.losses.ctc import ctc_loss
 from regard.modalities import Transcript
 from regard.models.hybrid_asr import Config, HybridASR
 from regard.tasks.audio import joint_speech_recognition
 from regard.tasks.audio.ctc_speech_recognition import ctc_targets
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
+from regard.tasks.text.translation import shift_targets
 from tests.tasks.audio_data import FRONT, Songs, sung, taught
 
 SIZES = {"channels": 8, "width": 16, "heads": 2, "layers": 1, "kernel": 5, "subsampling_layers": 2, "dropout": 0.0}
@@ -41,11 +44,7 @@ def test_the_loss_is_the_weighted_sum_of_both(task, model):
     batch = next(iter(task.dataset("val").eval_batches(300)))
     total, parts = task.loss(model, batch)
     logits = model(batch.frames, batch.target[:, :-1], batch.frame_lengths)
-    attention = F.cross_entropy(
-        logits.flatten(0, 1),
-        batch.target[:, 1:].masked_fill(torch.arange(logits.shape[1]) >= batch.target_lengths[:, None] - 1, -100).flatten(),
-        reduction="sum",
-    )
+    attention = F.cross_entropy(logits.flatten(0, 1), shift_targets(batch).flatten(), reduction="sum")
     memory, lengths = model.encode(batch.frames, batch.frame_lengths)
     targets, sizes = ctc_targets(batch)
     ctc = ctc_loss(model.ctc_logits(memory).log_softmax(-1), targets, lengths, sizes, model.blank).sum()
@@ -86,3 +85,14 @@ def test_its_attention_is_that_of_the_decoder_over_the_frames(task, model):
     (trace,) = traces
     assert (trace.kind, list(trace.rows)) == ("cross", ["mid", "low", "</s>"])
     torch.testing.assert_close(trace.weights.sum(-1), torch.ones(trace.weights.shape[:-1]))
+
+
+@pytest.mark.parametrize("how", ["greedy", "beam"])
+def test_the_search_that_is_shown_is_the_joint_one(task, model, how):
+    hear = JointSpeechRecognizer(model, task.text, to_dict(FRONT))
+    wave = sung("mid low high")
+    shown = trace_search(hear, {"audio": wave}, method=how, beam_size=3)
+    heard = hear(wave, beam_size=1 if how == "greedy" else 3)
+    assert shown["hypotheses"][0]["text"] == heard.text
+    assert shown["hypotheses"][0]["total_log_prob"] == pytest.approx(heard.score, abs=1e-4)
+    json.dumps(shown, allow_nan=False)

@@ -1,4 +1,4 @@
-"""Updates that may be CUDA graphs: the loss and its gradient ask nothing of the host; on a GPU graphs change nothing."""
+"""Updates that may be CUDA graphs: a loss and its gradient ask nothing of the host; on a GPU graphs change nothing."""
 
 import json
 

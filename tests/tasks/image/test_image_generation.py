@@ -69,7 +69,7 @@ def test_the_loss_is_the_negative_log_likelihood(pictures):
     model = regard.build("image_transformer", **vars(one.fit(TINY))).eval()
     pixels = torch.randint(256, (3, 3, 8, 8), dtype=torch.uint8)
     batch = ImageBatch(pixels, torch.zeros(3, dtype=torch.long))
-    images, small = one.inputs(pixels)
+    images, small = one.inputs(None, pixels, batch.labels)
     log_probs = model(images, small).log_softmax(-1).gather(-1, images[..., None])
     total, parts = one.loss(model, batch)
     torch.testing.assert_close(total, -log_probs.sum())
@@ -145,3 +145,20 @@ def test_a_run_of_super_resolution_enlarges_a_file(pictures, tmp_path):
     assert main(["run", str(run), str(small), "--temperature", "0.8", "--out", str(tmp_path / "large.png")]) == 0
     assert Image.open(tmp_path / "large.png").size == (8, 8)
     assert isinstance(regard.load(run), SuperResolution)
+
+
+def test_a_run_with_classes_draws_an_image_of_a_class(pictures, tmp_path):
+    """Two classes, dark and light: the labels are read, stored with the model, and asked for by name."""
+    config = Config(**SIZES["tiny"] | {"mixtures": 2})
+    settings = Train(steps=60, warmup_steps=10, learning_rate=1e-2, device="cpu", save_interval=0, eval_interval=60)
+    train(Recipe(config, image_generation.Config(levels=4, classes=True), data(pictures), settings), tmp_path / "run")
+    draw = regard.load(tmp_path / "run" / "model")
+    assert draw.labels == ["dark", "light"]
+    dark, light = (draw(range(4), label=label) for label in ("dark", "light"))
+    assert np.mean([image.pixels for image in dark]) + 80 < np.mean([image.pixels for image in light])
+    with pytest.raises(BadInput, match="draws no 'grey'; it knows dark, light"):
+        draw(0, label="grey")
+    with pytest.raises(BadInput, match="trained without classes"):
+        ImageGenerator(regard.build("image_transformer", size="tiny"))(0, label="dark")
+    with pytest.raises(BadInput, match="from nothing"):
+        task(pictures, classes=True, factor=2)

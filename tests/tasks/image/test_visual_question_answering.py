@@ -13,7 +13,9 @@ from regard.core.errors import BadInput
 from regard.data.images import composed_scenes
 from regard.data.images.scene_questions import SceneQuestions
 from regard.models import build
-from regard.tasks.image.visual_question_answering import NOT_LEARNED, Config
+from regard.models.vqa_transformer import SIZES, VQATransformer
+from regard.models.vqa_transformer import Config as ModelConfig
+from regard.tasks.image.visual_question_answering import NOT_LEARNED, Config, patch_loss
 from tests.contracts.test_predictors import predictor
 
 
@@ -55,6 +57,27 @@ def test_accuracy_is_of_all_questions_and_of_each_kind(parts):
     assert found["questions"] == 16
     total, _ = task.loss(model, batch)
     assert float(total.detach()) / 16 == pytest.approx(found["loss"], rel=1e-5)
+
+
+def test_patches_learn_the_names_at_the_middle_of_their_cells(parts):
+    labels = torch.zeros(1, 2, 6, 9, dtype=torch.uint8)
+    labels[0, 0, 1, 4], labels[0, 1, 4, 7] = 2, 1  # the middles of cells (0, 1) and (1, 2) of 3 x 3 pixels
+    names, colours = torch.zeros(1, 6, 3), torch.zeros(1, 6, 2)
+    names[0, 1, 2] = names[0, [0, 2, 3, 4, 5], 0] = 50
+    colours[0, 5, 1] = colours[0, :5, 0] = 50
+    assert float(patch_loss([names, colours], labels, (2, 3))) < 1e-6
+    assert float(patch_loss([names.flip(1), colours], labels, (2, 3))) > 10
+
+    task, _ = parts()
+    config = task.fit(ModelConfig(**SIZES["tiny"]))
+    assert config.patch_labels == (7, 7)
+    model = VQATransformer(config)
+    batch = task.dataset("train").training_batch(torch.arange(4), 0)
+    total, named = task.loss(model, batch)
+    total.backward()
+    assert float(total.detach()) == pytest.approx(float(named["loss"] + named["patch_loss"]), rel=1e-5)
+    assert model.patch_head.weight.grad.abs().sum() > 0
+    assert parts("picture")[0].fit(ModelConfig(**SIZES["tiny"])).patch_labels == (), "there is nothing to see"
 
 
 def test_questions_that_were_not_learned_get_no_guess(caplog):

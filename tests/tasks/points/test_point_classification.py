@@ -28,10 +28,6 @@ def test_a_batch_is_a_part_of_the_points_around_its_mean():
     torch.testing.assert_close(seen.norm(dim=-1).amax(1), torch.ones(6))
     again = task().augmented(batch().points, torch.Generator().manual_seed(0))
     assert torch.equal(seen, again)
-    sizes = {task(min_points=10).augmented(batch().points, g).shape[1] for g in map(_generator, range(40))}
-    assert min(sizes) >= 10
-    assert max(sizes) <= 30
-    assert len(sizes) > 5
 
 
 def _generator(seed):
@@ -97,7 +93,5 @@ def test_a_model_learns_and_is_saved_with_what_it_needs(tmp_path):
 
 
 def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(BadInput, match="min_points=40 is more than"):
-        task(min_points=40)
     with pytest.raises(BadInput, match="5 labels"):
         PointClassifier(build("pointnet", size="tiny", num_classes=3), list("abcde"), PointPreprocess(30))

@@ -18,6 +18,7 @@ MECHANISMS: Registry = {
     "axial": ("regard.attention.mechanisms.axial", "AxialAttention"),
     # sparse by content
     "sinkhorn": ("regard.attention.mechanisms.sinkhorn", "SinkhornAttention"),
+    "sortcut": ("regard.attention.mechanisms.sortcut", "SortCutAttention"),
     "routing": ("regard.attention.mechanisms.routing", "RoutingAttention"),
     "reformer": ("regard.attention.mechanisms.reformer", "ReformerAttention"),
     # linearised

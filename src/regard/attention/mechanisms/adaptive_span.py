@@ -5,8 +5,8 @@
                      r_nm = min(1, max(0, (R + z - |n - m|) / R)),   |n - m| < span
 
 Most heads need only near tokens. A soft mask falls from 1 to 0 over a ramp of R tokens beyond z, so z has a gradient,
-and a loss term λ·z makes each head keep its span as small as it can. Keys beyond the largest span are never read: those
-beyond `span` in training, those beyond the largest learned one in evaluation.
+and a loss term λ·z makes each head keep its span as small as it can. Keys beyond the largest learned span have neither
+weight nor gradient and are never read; compiled, or captured as a CUDA graph, which fixes shapes, those beyond `span`.
 
 The loss is `penalty` times the mean span of the heads, in tokens; z is `span` times a parameter that is kept between 0
 and 1 after every update. Differs from the paper: without a causal mask the span reaches to both sides.
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import masked_softmax, upcast
+from regard.attention.masked_softmax import masked_softmax, upcast, wide_dtype
 from regard.attention.mechanisms.dense import DenseAttention, dense_mask, distances, repeat_kv, scaled_products
 from regard.attention.protocol import Traits
 from regard.core.errors import RegardError
@@ -79,7 +79,7 @@ class AdaptiveSpanAttention(DenseAttention):
 
     def soft_mask(self, distance: Int[Tensor, "*any 1 N M"]) -> Float[Tensor, "*any H N M"]:
         """Return r for these distances between query and key, of every head."""
-        away = upcast(distance.abs().to(self.extent.dtype))
+        away = distance.abs().to(wide_dtype(self.extent))
         soft = ((self.ramp + self.span * upcast(self.extent)[:, None, None] - away) / self.ramp).clamp(0, 1)
         return soft * (away < self.span)
 
@@ -106,7 +106,7 @@ class AdaptiveSpanAttention(DenseAttention):
 
     def _reach(self) -> int:
         """Return how many keys a query sees on one side, itself included; reading the spans waits for a GPU."""
-        if self.training or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or (self.extent.is_cuda and torch.cuda.is_current_stream_capturing()):
             return self.span
         return max(1, min(self.span, math.ceil(self.ramp + self.span * float(self.extent.detach().max()))))
 

@@ -83,6 +83,10 @@ class AxialPattern(SparsePattern):
     columns: int
     prefix: int = 0
 
+    @property
+    def scattered(self) -> bool:
+        return self.along_column
+
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         from_cell, to_cell = n - self.prefix, m - self.prefix
         if self.along_column:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import upcast
+from regard.attention.masked_softmax import wide_dtype
 from regard.attention.mechanisms.dense import DenseAttention, distances
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
@@ -56,6 +56,6 @@ class GaussianAttention(DenseAttention):
     def scores(
         self, q: Tensor, k: Tensor, mask: Mask | None, layer_state: LayerState | None, rows: Rows = slice(None)
     ) -> Float[Tensor, "B H rows M"]:
-        squares = upcast(distances(q, k, mask, rows).to(q.dtype)).square()
+        squares = distances(q, k, mask, rows).to(wide_dtype(q)).square()
         prior = -(self.weight.abs() * squares - self.offset.abs()).abs()
         return super().scores(q, k, mask, layer_state, rows) + prior

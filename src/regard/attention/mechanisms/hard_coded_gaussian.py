@@ -21,7 +21,7 @@ from typing import Annotated
 import torch
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import upcast
+from regard.attention.masked_softmax import wide_dtype
 from regard.attention.mechanisms.dense import DenseAttention, dense_mask, distances, fixed_scores
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
@@ -64,7 +64,7 @@ class HardCodedGaussianAttention(DenseAttention):
     def scores(
         self, q: Tensor, k: Tensor, mask: Mask | None, layer_state: LayerState | None, rows: Rows = slice(None)
     ) -> Float[Tensor, "B H rows M"]:
-        away = upcast((distances(q, k, mask, rows) - self.offsets[:, None, None]).to(q.dtype))
+        away = (distances(q, k, mask, rows) - self.offsets[:, None, None]).to(wide_dtype(q))
         density = -(away / self.sigma).square() / 2 - math.log(self.sigma * math.sqrt(2 * math.pi))
         return density.expand(q.shape[0], -1, -1, -1)
 

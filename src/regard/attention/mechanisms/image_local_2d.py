@@ -25,6 +25,7 @@ import torch
 
 from regard.attention.protocol import Traits
 from regard.attention.sparse_pattern import (
+    FLEX_BLOCK,
     Group,
     PatternAttention,
     SparsePattern,
@@ -78,6 +79,10 @@ class RectanglePattern(SparsePattern):
     columns: int
     prefix: int = 0
     by_blocks: bool = False  # whether tokens stand block after block
+
+    @property
+    def scattered(self) -> bool:
+        return not self.by_blocks and 2 * self.columns > FLEX_BLOCK  # a block is a piece of few rows
 
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         (y, x), (at_y, at_x), (rows, columns) = self._cell(n), self._cell(m), self.query_block

@@ -33,6 +33,8 @@ from regard.core.positions import Bias
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Fraction, Seed
 
+MOST_GATHERED = {"cpu": 2**20, "cuda": 2**28}  # numbers at a time; on a CPU they stay in its caches
+
 
 class InformerAttention(Mechanism):
     """ProbSparse attention; `factor` times ⌈ln(N + 1)⌉ queries attend, chosen by as many sampled keys each."""
@@ -84,15 +86,27 @@ class InformerAttention(Mechanism):
     @torch.no_grad()
     def choose(self, q: Tensor, k: Tensor, lengths: Int[Tensor, " B"]) -> Int[Tensor, "B H u"]:
         """Return the queries of largest measure; an input that needs fewer than the others has N in their place."""
-        b, h, n, _ = q.shape
+        b, h, n, d = q.shape
         samples = self.sample(n, lengths)  # B N u
-        products = upcast(gather_tokens(k, samples[:, None].expand(b, h, -1, -1).clamp(max=n - 1)) @ q[..., None])
-        products, used = products.squeeze(-1), (samples < n)[:, None]
-        measure = products.masked_fill(~used, -torch.inf).amax(-1)
-        measure = measure - (products * used).sum(-1) / lengths.clamp(min=1)[:, None, None]
+        # in parts: all sampled keys at once are u times as large as k
+        many = MOST_GATHERED["cuda" if q.is_cuda else "cpu"] // max(1, b * h * samples.shape[2] * d)
+        parts = [
+            self._measure(q[:, :, begin : begin + many], k, samples[:, begin : begin + many], lengths)
+            for many in [max(1, many)]
+            for begin in range(0, n, many)
+        ]
+        measure = torch.cat(parts, 2) if parts else q.new_zeros(b, h, 0)
         place = torch.arange(n, device=q.device)
         found = measure.masked_fill(place >= lengths[:, None, None], -torch.inf).topk(self._count(n)).indices
         return found.masked_fill(place[: found.shape[-1]] >= self._counts(lengths)[:, None, None], n)
+
+    def _measure(self, q: Tensor, k: Tensor, samples: Int[Tensor, "B N u"], lengths: Tensor) -> Float[Tensor, "B H N"]:
+        """Return s_n of some queries."""
+        b, h, m, _ = k.shape
+        products = upcast(gather_tokens(k, samples[:, None].expand(b, h, -1, -1).clamp(max=m - 1)) @ q[..., None])
+        products, used = products.squeeze(-1), (samples < m)[:, None]
+        largest = products.masked_fill(~used, -torch.inf).amax(-1)
+        return largest - (products * used).sum(-1) / lengths.clamp(min=1)[:, None, None]
 
     def sample(self, n: int, lengths: Int[Tensor, " B"]) -> Int[Tensor, "B N u"]:
         """Return keys for each query, uniform among the real ones, and N in place of those that an input needs not.

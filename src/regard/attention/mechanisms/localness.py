@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import upcast
+from regard.attention.masked_softmax import upcast, wide_dtype
 from regard.attention.mechanisms.dense import DenseAttention, dense_mask
 from regard.attention.protocol import Traits
 from regard.core.layer_state import LayerState
@@ -69,8 +69,8 @@ class LocalnessAttention(DenseAttention):
         allowed = dense_mask(q, k, mask, rows)
         if allowed is None:
             allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
-        place = upcast((allowed.cumsum(-1) - 1).to(q.dtype))  # of each key among those that the query sees
-        seen = upcast(allowed.sum(-1, keepdim=True).to(q.dtype))  # I
+        place = (allowed.cumsum(-1) - 1).to(wide_dtype(q))  # of each key among those that the query sees
+        seen = allowed.sum(-1, keepdim=True).to(wide_dtype(q))  # I
         hidden = torch.tanh(self.query_hidden(_join_heads(q[:, :, rows])))
         centre = (seen - 1).clamp_min(0) * _split_heads(self.centre(hidden)).sigmoid()
         gaussian = -2 * ((place - centre) / self._window(hidden, k, allowed, seen)).square()

@@ -1,10 +1,10 @@
 """Multi-scale attention: each head has a window of its own, so that some heads see phrases and others the whole text.
 
     softmax        head_h of token n: softmax attention over all m                                O(N M D)
-    multi-scale    head_h of token n: the same over |n - m| <= w_h                                O(N w D)
+    multi-scale    head_h of token n: the same over |n - m| <= w_h                                O(N (w + s N) D)
 
-A scale w_h is a number of tokens to either side, or a share of the length of the text: `scales=(1, 3, 0.25)` gives a
-third of the heads the next token on either side, a third three of them, a third a quarter of the length; with fewer
+A scale w_h is a number w of tokens to either side, or a share s of the length of the text: `scales=(1, 3, 0.25)` gives
+a third of the heads the next token on either side, a third three of them, a third a quarter of the length; with fewer
 heads than scales some have none. One scale for each head is possible too, and so are other scales in each layer (a list
 of specs): `layer_scales` makes the list of the paper, in which lower layers have more heads of small scales. Windows
 are read in blocks of keys, no N x N matrix is made; but heads whose scale is a share of the length, as in the paper,
@@ -41,7 +41,7 @@ class MultiScaleAttention(Mechanism):
     """Softmax attention within a window of each head's own; fewer `scales` than heads are shared out evenly."""
 
     traits = Traits(
-        cost="N w D",
+        cost="N (w + s N) D",
         paper="1912.00544",
         masks=frozenset({"padding"}),
         bias=False,

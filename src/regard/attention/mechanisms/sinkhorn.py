@@ -14,7 +14,7 @@ the first of the block. Columns are normalised over all later blocks, as in the 
 
 Differs from the paper: the sorting network reads keys instead of the layer's inputs, and its Gumbel noise in training
 is off by default (`noise`). The own and the sorted block are two sets of keys under one softmax, as in public
-implementations; the paper adds their scores. A block's padding takes no part in sorted blocks. There is no SortCut.
+implementations; the paper adds their scores. A block's padding takes no part in sorted blocks. SortCut is `sortcut`.
 
 Tay, Bahri, Yang, Metzler, Juan: Sparse Sinkhorn Attention. ICML 2020. arXiv:2002.11296
 """
@@ -103,18 +103,14 @@ class SinkhornAttention(Mechanism):
         layer_state: LayerState | None = None,
     ) -> Tensor:
         (b, h, n, d), w = q.shape, self.block
-        if n > self.most * w:
-            raise Unsupported(
-                f"this sinkhorn attention sorts up to {self.most} blocks of {w} tokens, got {n} tokens; build it with "
-                "a larger length or block"
-            )
+        self.check_blocks(n)
         causal = mask is not None and "causal" in mask.kinds
         k, v = (x.repeat_interleave(h // x.shape[1], 1) for x in (k, v))
         q, k, v = (F.pad(x, (0, 0, 0, -n % w)).unflatten(2, (-1, w)) for x in (q, k, v))  # B H N/w w D
         place = torch.arange(q.shape[2] * w, device=q.device).view(-1, w)
         real = (place < true_lengths(mask, b, n, q.device)[:, None, None])[:, None]  # B 1 N/w w
         k, v = k * real[..., None], v * real[..., None]
-        pairs = _block_pairs(real.any(-1), causal)  # B 1 N/w N/w
+        pairs = block_pairs(real.any(-1), causal)  # B 1 N/w N/w
         order = self.permutation(k, pairs, causal)
         near_k, near_v = (torch.cat([torch.einsum("bhij,bhjpd->bhipd", order.to(x.dtype), x), x], 3) for x in (k, v))
         sorted_ones = (pairs.to(k.dtype) @ real.to(k.dtype) > 0)[..., None, :].expand(-1, -1, -1, w, -1)
@@ -124,6 +120,14 @@ class SinkhornAttention(Mechanism):
         weights = masked_softmax(scores, allowed).to(v.dtype)
         weights = F.dropout(weights, self.dropout) if self.dropout and self.training else weights
         return (weights @ near_v).flatten(2, 3)[:, :, :n]
+
+    def check_blocks(self, n: int) -> None:
+        """Raise `Unsupported` for more tokens than can be sorted."""
+        if n > self.most * self.block:
+            raise Unsupported(
+                f"this {type(self).__name__} sorts up to {self.most} blocks of {self.block} tokens, got {n} tokens; "
+                "build it with a larger length or block"
+            )
 
     def permutation(
         self, k: Float[Tensor, "B H I w D"], pairs: Bool[Tensor, "B 1 I I"], causal: bool
@@ -146,7 +150,7 @@ class SinkhornAttention(Mechanism):
         return f"block={self.block}, iterations={self.iterations}, temperature={self.temperature}"
 
 
-def _block_pairs(real: Bool[Tensor, "B 1 I"], causal: bool) -> Bool[Tensor, "B 1 I I"]:
+def block_pairs(real: Bool[Tensor, "B 1 I"], causal: bool) -> Bool[Tensor, "B 1 I I"]:
     """Which blocks may be sorted to which: real ones, and only earlier ones if causal."""
     pairs = real[..., None] & real[..., None, :]
     return pairs.tril(-1) if causal else pairs

@@ -58,6 +58,10 @@ class FixedPattern(SparsePattern):
     stride: int
     summary: int
 
+    @property
+    def scattered(self) -> bool:
+        return True  # every block has its last places
+
     def allow(self, h: Tensor, n: Tensor, m: Tensor, length: Tensor | int, causal: bool) -> Tensor:
         return (n // self.stride == m // self.stride) | (m % self.stride >= self.stride - self.summary)
 

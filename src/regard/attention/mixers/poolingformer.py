@@ -95,7 +95,7 @@ class PoolingformerAttention(nn.Module):
         if positions is not None and (positions.bias is not None or positions.query_vectors is not None):
             raise Unsupported("poolingformer cannot add a bias or vectors of positions; use rotary or added ones")
         y: Tensor = self.near(x, None, mask, positions, layer_state)
-        lengths = torch.tensor([x.shape[1]], device=x.device)
+        lengths = torch.full((1,), x.shape[1], device=x.device)
         pools = None
         if mask is not None and mask.padding is not None:
             lengths = mask.padding.lengths
@@ -179,7 +179,7 @@ class PoolWindowAttention(Mechanism):
     def _allowed(self, at: Tensor, pool: Tensor, pools: int, mask: Mask | None) -> Tensor:
         """Return which pools exist and are near enough to the tokens `at`, #B 1 #blocks queries pools."""
         padding = None if mask is None else mask.padding
-        lengths = torch.tensor([pools], device=at.device) if padding is None else padding.lengths
+        lengths = torch.full((1,), pools, device=at.device) if padding is None else padding.lengths
         near = (at - pool * self.stride).abs() <= self.far // 2
         return near & (pool >= 0) & (pool < lengths.view(-1, 1, 1, 1, 1))
 

@@ -83,7 +83,7 @@ class SceneCaptions(Dataset):
         """Build the vocabulary of all captions."""
         from regard.tokens.word_tokenizer import build_vocabulary
 
-        return build_vocabulary([[*"a on the and".split(), *PLACES, *COLOURS, *THINGS]], 10**6, 1, lower=True)
+        return build_vocabulary([[*["a", "on", "the", "and"], *PLACES, *COLOURS, *THINGS]], 10**6, 1, lower=True)
 
     def load(self, split: str, tokenizer: Tokenizer) -> CaptionSplit:
         part = self.split(split)

@@ -11,8 +11,8 @@ as likely, and the scene is composed to fit; the objects of a question are drawn
 question alone tells nothing about the answer beyond its kind, and the picture alone does not tell what is asked.
 
 A training scene has `question_sets` of a question of each kind. All but the first are drawn for the scene as it is,
-again with every answer that the scene allows as likely. An update asks `sets_per_update` of them, taken by chance, about
-a scene that is mirrored every second time (`flip`; left and right change places). Validation and testing ask the first.
+again with every answer that it allows as likely. An update asks `sets_per_update` of them, taken by chance, about a
+scene that is mirrored every second time (`flip`; left and right change places). Validation and testing ask the first.
 
 `masks` of a scene are the visible pixels of its objects, `Question.objects` says which of them a question concerns:
 those that are counted, the two that are compared, the one whose colour is asked (`question_masks`). They are known
@@ -223,8 +223,8 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
             shape = -1, len(KINDS)
             numbers = [[*THINGS].index(name) * len(COLOURS) + COLOURS.index(colour) for name, colour in scene.things]
             shown = (scene.masks * (1 + np.array(numbers, np.uint8))[:, None, None]).max(0)  # masks do not overlap
-            ids = ids.numpy().astype(np.int16).reshape(*shape, self.max_words)
-            found = StoredScene(scene.pixels, ids, answers.reshape(shape), shown.astype(np.uint8))
+            padded = ids.numpy().astype(np.int16).reshape(*shape, self.max_words)
+            found = StoredScene(scene.pixels, padded, answers.reshape(shape), shown.astype(np.uint8))
             if sum(x.nbytes for x in found) * len(self) <= MAX_CACHED_BYTES:
                 self._cached[i] = found
         return found

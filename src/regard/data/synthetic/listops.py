@@ -56,6 +56,7 @@ class ListOps(Dataset):
     train_examples: int = 96_000
     eval_examples: int = 2000  # of val and of test
     batch_size: int = 32  # rows per batch over all processes
+    row_length: int = field(0, low=0)  # tokens of every row; 0: as many as the longest of the batch has
     seed: int = field(0, low=0, below=2**63)
 
     quick_settings = {  # noqa: RUF012
@@ -81,7 +82,7 @@ class ListOps(Dataset):
     @property
     def max_length(self) -> int:
         """The tokens of the longest row, with [CLS] and [SEP]."""
-        return self.max_tokens + 1
+        return max(self.max_tokens + 1, self.row_length)
 
     def labels(self) -> list[str]:
         """Return the answers."""
@@ -128,6 +129,7 @@ class ListOpsSplit(TokenizedSplit[TextBatch]):
     ) -> None:
         self.tokens, self.labels, self.tokenizer = lists, answers, tokenizer
         self.max_length, self.batch_size = settings.max_length, settings.batch_size
+        self.row_length = settings.max_length if settings.row_length else 0
         (ids,) = tokenizer.encode([" ".join(WORDS)])
         if len({*ids} - {tokenizer.unk}) != len(WORDS):
             raise BadInput(f"this tokenizer has no token for each of {', '.join(WORDS)}; train one with the data")
@@ -138,7 +140,7 @@ class ListOpsSplit(TokenizedSplit[TextBatch]):
 
     def collate(self, rows: Int[Tensor, " B"]) -> TextBatch:
         codes, lengths = self.tokens.pad(rows, END)
-        width = min(-(-(codes.shape[1] + 2) // 8) * 8, self.max_length)
+        width = self.row_length or min(-(-(codes.shape[1] + 2) // 8) * 8, self.max_length)
         tokens = torch.full((len(rows), width), self.tokenizer.pad)
         tokens[:, 0] = self.tokenizer.bos
         inside = torch.arange(codes.shape[1]) < lengths[:, None]

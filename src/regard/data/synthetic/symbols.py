@@ -75,7 +75,7 @@ class SymbolRows(Dataset):
 
 @dataclass(frozen=True)
 class AssociativeRecall(SymbolRows):
-    """Pairs of a key and a value, then every key once more, anywhere in the rest of the row, where its value is asked."""
+    """Pairs of a key and a value, then every key once more in the rest of the row: there its value is asked."""
 
     pairs: int = 32
 

@@ -1,4 +1,4 @@
-"""Inspection of CTC speech recognition. It has no attention; two maps over time:
+"""Inspection of CTC speech recognition. Two maps over time, and those of the encoder where it attends (Conformer):
 
     lattice    states × frames     posterior probability of each state at each frame, over all alignments of the text
     labels     labels × frames     the probability of every label, the blank among them
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from regard.attention.capture.map_store import LazyMap, StoredMap
+import torch
+
+from regard.attention.capture.map_store import LazyMap, StoredMap, watch_lazy
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.interpret.inspection import NO_POSITION, Axis, Inspection, Position
@@ -47,13 +49,16 @@ class CTCInspection(Inspection):
             ),
             "labels": Axis("labels", labels, [NO_POSITION] * len(labels), [label == "-" for label in labels]),
         }
+        self.model_inputs = self.predictor.single_batch(frames)[1:]
+        with torch.no_grad(), watch_lazy(self.predictor.model, max_bytes=self._most, required=False) as self.store:
+            self.predictor.model(*self.model_inputs)
         for name, map_ in (("lattice", found.share), ("labels", found.probabilities)):
             self.store.add(
                 StoredMap(name=name, kind=name, heads=1, normalised=False, recorded=(map_.T[None, None].contiguous(),))
             )
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        return "states" if held.name == "lattice" else "labels", "frames"
+        return {"lattice": "states", "labels": "labels"}.get(held.name, "frames"), "frames"
 
 
 def _state_times(path: Int[Tensor, " N"], states: int, seconds: float) -> list[Position]:

@@ -1,4 +1,7 @@
-"""Inspection of speech recognition with a decoder: its attention over the frames."""
+"""Inspection of speech recognition with a decoder: its attention over the frames, and that of an encoder that attends.
+
+Frames are those after subsampling.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from regard.interpret.inspections import text_axes
 from regard.interpret.inspections.audio_axes import audio_frames, spectrogram, time_axis
 from regard.modalities.audio import Audio
 from regard.tasks.audio.speech_recognition import SpeechRecognizer
+
+OVER_FRAMES = ("align", "cross")  # kinds of maps with a row for every word
 
 
 class SpeechRecognitionInspection(Inspection):
@@ -39,18 +44,21 @@ class SpeechRecognitionInspection(Inspection):
             ids = hearer.token_ids(said)
         (line,) = text.decode([ids])
         self._run(wide, torch.tensor([[text.bos, *ids]], device=wide.device))
-        many = max(held.columns for held in self.store.values())
+        many = max(held.columns for held in self.store.values() if held.kind in OVER_FRAMES)
         preprocess = hearer.preprocess
         assert preprocess is not None
         self.frames = frames
         self.audio = spectrogram(frames, preprocess.n_mels, many * hearer.seconds)
         self.output = {"text": line, "score": score}
+        positions = text_axes.output_positions(text, ids, line)
         self.axes = {
             "frames": time_axis(many, hearer.seconds),
-            "target": text_axes.text_axis(
-                "target", text, [*ids, text.eos], text_axes.output_positions(text, ids, line), line, (0, 1)
-            ),
+            "target": text_axes.text_axis("target", text, [*ids, text.eos], positions, line, (0, 1)),
         }
+        if any(held.kind == "self" and held.name.startswith("decoder") for held in self.store.values()):
+            self.axes["written"] = text_axes.text_axis("written", text, [text.bos, *ids], positions, line, (1, 0))
 
     def axes_of(self, held: LazyMap) -> tuple[str, str]:
-        return "target", "frames"
+        if held.kind in OVER_FRAMES:
+            return "target", "frames"
+        return ("target", "written") if held.name.startswith("decoder") else ("frames", "frames")

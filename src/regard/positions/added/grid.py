@@ -5,8 +5,7 @@
 R_Y and R_X are the weights of a bicubic (or bilinear, as in DPT) resize of rows and of columns. `antialias` smooths
 where the grid shrinks, as in timm; without it the cubic has another coefficient too, as in transformers. At the
 training size the table is added unchanged. Tokens before the grid (class, distillation) have `prefix` rows of their
-own, which are never resized; further ones get zeros. The table begins with normal numbers of deviation `std`: 0.02 as in
-the paper is little beside the tokens of a stem of convolutions, and a question of left and right then learns late.
+own, which are never resized; further ones get zeros.
 
 Dosovitskiy et al.: An Image is Worth 16x16 Words, section 3.2. ICLR 2021. arXiv:2010.11929
 """
@@ -36,13 +35,12 @@ class GridPositions(nn.Module):
         prefix: Annotated[int, Range(low=0)] = 0,
         antialias: bool = True,
         interpolation: Literal["bicubic", "bilinear"] = "bicubic",
-        std: Annotated[float, Range(low=0)] = 0.02,
     ) -> None:
         super().__init__()
         self.grid, self.prefix = (grid[0], grid[1]), prefix
         self.interpolation, self.antialias = interpolation, antialias
         self.table = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], width))
-        nn.init.trunc_normal_(self.table, std=std)
+        nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Float[Tensor, "B N C"], grid: tuple[int, int]) -> Float[Tensor, "B N C"]:
         """Add positions to prefix tokens and, after them, the tokens of the grid, row by row."""

@@ -14,15 +14,48 @@ Transformers. ECCV 2020. arXiv:2005.12872
 from __future__ import annotations
 
 from math import pi
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Range
 from regard.positions.added.sinusoidal import SinusoidalPositions
+
+
+class AddedSinusoidalGridPositions(nn.Module):
+    """Add the vectors of the cells' centres to the tokens of a grid; tokens before it (`prefix`) get none.
+
+    With a small `base` all frequencies are low (10: from a tenth of a period to one period over the image), so that
+    "further to the left" is nearly a direction in space, which a model finds far sooner than in a table.
+    """
+
+    kind: ClassVar[str] = "added"
+
+    def __init__(
+        self,
+        width: int,
+        grid: tuple[int, int],
+        prefix: Annotated[int, Range(low=0)] = 0,
+        base: Annotated[float, Range(above=0)] = 10000.0,
+    ) -> None:
+        super().__init__()
+        self.points = SinusoidalGridPositions(width, base)
+
+    def forward(self, x: Float[Tensor, "B N C"], grid: tuple[int, int]) -> Float[Tensor, "B N C"]:
+        """Add positions to the tokens of the grid, row by row, which stand behind all others."""
+        return x + self.vectors(grid, x.shape[1] - grid[0] * grid[1], x.device).to(x.dtype)
+
+    def vectors(
+        self, grid: tuple[int, int], before: int = 0, device: torch.device | None = None
+    ) -> Float[Tensor, "N C"]:
+        """Return the vectors of a grid with `before` tokens before it."""
+        rows, columns = ((torch.arange(n, device=device, dtype=torch.float32) + 0.5) / n for n in grid)
+        y, x = torch.meshgrid(rows, columns, indexing="ij")
+        return F.pad(self.points.vectors(torch.stack([x, y], -1).flatten(0, 1)), (0, 0, before, 0))
 
 
 class SinusoidalGridPositions(nn.Module):

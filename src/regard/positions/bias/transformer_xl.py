@@ -4,8 +4,7 @@
     Transformer-XL   s_nm = (q_n + u) · k_m + (q_n + v) · W_r p[n - m]          p: sinusoids, W_r without a bias
 
 u and v are learned vectors of each head: how much a key, and how much a distance, counts whatever the query is. Any
-distance has a sinusoid, so any length works. All distances of one pass, N + M - 1 of them, are projected once for each
-layer; O(N (N + M) D).
+distance has a sinusoid, so any length works. A layer projects all distances of a pass at once; O(N (N + M) D).
 
 The products of a query with all distances are shifted, not gathered: in a row of them the keys of query n begin at
 column N - 1 - n, so that the rows one after the other, less the first N - 1 numbers, are rows one number shorter whose
@@ -50,15 +49,13 @@ class TransformerXLPositions(nn.Module):
 
 
 class ShiftedBias:
-    """The bias n - m of the products B H N P of N queries with the P = N + M - 1 distances M - 1 ... 1 - N."""
+    """The bias of the products B H N P of N queries with the P = N + M distances M - 1 ... -N; the last is unused."""
 
     def __init__(self, products: Float[Tensor, "B H N P"], keys: int) -> None:
         self.products, self.keys = products, keys
 
     def dense(self, rows: Rows = slice(None)) -> Float[Tensor, "B H N M"]:
         n, columns = self.products.shape[-2:]
-        if n == 1:
-            return self.products[:, :, rows]
         flat = self.products.flatten(-2)[..., n - 1 : n * columns - 1]
         return flat.unflatten(-1, (n, columns - 1))[..., : self.keys][:, :, rows]
 
@@ -74,5 +71,5 @@ class ShiftedBias:
 def distance_vectors(
     table: SinusoidalPositions, queries: int, keys: int, device: torch.device, dtype: torch.dtype
 ) -> Float[Tensor, "1 P C"]:
-    """Return the sinusoids of the distances keys - 1, ..., 1 - queries; the queries stand at the end of the keys."""
-    return table.vectors(torch.arange(keys - 1, -queries, -1, device=device)[None], dtype)
+    """Return the sinusoids of the distances keys - 1, ..., -queries; the queries stand at the end of the keys."""
+    return table.vectors(torch.arange(keys - 1, -queries - 1, -1, device=device)[None], dtype)

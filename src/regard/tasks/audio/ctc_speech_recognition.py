@@ -2,8 +2,7 @@
 
     input        Audio
     output       Transcript (text, log-probability, times of the words)
-    loss         -log p(words), summed over all alignments of the words with the frames (torch's loss; losses.ctc is a
-                 readable reference implementation)
+    loss         -log p(words), summed over all alignments of the words with the frames (losses.ctc)
     metrics      WER %, LER % (labels), exact match %, nats per label
     decoding     greedy, or a beam over prefixes (decoding.ctc_search), with a language model where given
     times        start and end of each word, by the most likely alignment of its labels (losses.ctc)
@@ -17,20 +16,19 @@ Graves, Fernández, Gomez, Schmidhuber: Connectionist Temporal Classification. I
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.audio.speech_batch import SpeechBatch
 from regard.decoding.ctc_search import CTCHypothesis, ctc_decode
-from regard.losses.ctc import forced_align, required_frames, state_posteriors
+from regard.losses.ctc import ctc_training_loss, forced_align, required_frames, state_posteriors
 from regard.modalities.audio import AudioPreprocess
 from regard.modalities.transcript import TimedWord, Transcript
 from regard.tasks.audio.speech_base import (
@@ -40,9 +38,6 @@ from regard.tasks.audio.speech_base import (
     is_silent,
 )
 from regard.tasks.base import call_with_state, load_tokenizer
-
-if TYPE_CHECKING:
-    from regard.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -70,10 +65,6 @@ class CTCSpeechRecognition(SpeechRecognitionTask):
 
     name = "ctc_speech_recognition"
 
-    def __init__(self, config: Config, data: Any, text: Tokenizer | None = None, seed: int = 0) -> None:
-        super().__init__(config, data, text, seed)
-        self.objective: Callable[..., Tensor] = F.ctc_loss
-
     def loss(
         self, model: nn.Module, batch: SpeechBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
@@ -89,12 +80,10 @@ class CTCSpeechRecognition(SpeechRecognitionTask):
 
     def _nll(self, output: tuple[Tensor, Tensor], batch: SpeechBatch) -> tuple[Tensor, Tensor]:
         logits, lengths = output
-        logp = logits.float().log_softmax(-1).transpose(0, 1)
+        logp = logits.float().log_softmax(-1)
         targets, sizes = ctc_targets(batch)
         lost = required_frames(targets, sizes) > lengths
-        blank = logits.shape[-1] - 1
-        losses = self.objective(logp, targets, lengths, sizes, blank=blank, reduction="none", zero_infinity=True)
-        return losses, lost
+        return ctc_training_loss(logp, targets, lengths, sizes, blank=logits.shape[-1] - 1), lost
 
     def transcribe(self, model: nn.Module, batch: SpeechBatch, beam_size: int) -> list[list[int]]:
         logits, lengths = model(batch.frames, batch.frame_lengths)

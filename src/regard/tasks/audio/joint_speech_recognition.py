@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.data.audio.speech_batch import SpeechBatch
 from regard.decoding.joint_search import HybridModel, JointDecodable
-from regard.losses.ctc import forced_align, required_frames
+from regard.losses.ctc import ctc_training_loss, forced_align, required_frames
 from regard.modalities.transcript import TimedWord
 from regard.tasks.audio import speech_recognition
 from regard.tasks.audio.ctc_speech_recognition import ctc_targets
@@ -65,15 +64,8 @@ class JointSpeechRecognition(SpeechRecognition):
         ((ctc_logits, lengths),) = pass_state.collect("ctc")
         targets, sizes = ctc_targets(batch)
         lost = required_frames(targets, sizes) > lengths
-        ctc = F.ctc_loss(
-            ctc_logits.float().log_softmax(-1).transpose(0, 1),
-            targets,
-            lengths,
-            sizes,
-            blank=ctc_logits.shape[-1] - 1,
-            reduction="none",
-            zero_infinity=True,
-        ).sum()
+        logp = ctc_logits.float().log_softmax(-1)
+        ctc = ctc_training_loss(logp, targets, lengths, sizes, blank=logp.shape[-1] - 1).sum()
         total = (1 - self.config.ctc_weight) * attention + self.config.ctc_weight * ctc
         parts = {"loss": total.detach(), "attention": attention.detach(), "ctc": ctc.detach(), "too_short": lost.sum()}
         return self.with_layer_losses(total, batch, pass_state), parts
@@ -108,7 +100,7 @@ class JointSpeechRecognizer(SpeechRecognizer):
 
     @torch.inference_mode()
     def _words(self, frames: Tensor, lengths: Tensor, outputs: Sequence[Sequence[int]]) -> list[tuple[TimedWord, ...]]:
-        """Return the words of every output with their times on CTC's most likely alignment; none where there is none."""
+        """Return the words of every output with their times on CTC's most likely alignment, if there is one."""
         model = cast(HybridModel, self.model)
         memory, left = model.encode(frames, lengths)
         logp = model.ctc_logits(memory).float().log_softmax(-1)

@@ -180,7 +180,7 @@ class SpeechRecognizerBase(Predictor):
     ) -> list[Transcript]:
         """Return the transcripts of recordings given as frames; `search` goes to the decoder."""
         self.model.eval()
-        _check_finite(frames)
+        self._check(frames)
         found = [Transcript("", 0.0)] * len(frames)
         heard = [row for row, one in enumerate(frames) if not is_silent(one)]
         for rows, padded, lengths in self._batches([frames[row] for row in heard]):
@@ -200,7 +200,7 @@ class SpeechRecognizerBase(Predictor):
         number."""
         frames = self.frames(recording)
         self.model.eval()
-        _check_finite([frames])
+        self._check([frames])
         ((_, padded, lengths),) = self._batches([frames])
         return frames, padded[:, : len(frames)], lengths
 
@@ -208,6 +208,19 @@ class SpeechRecognizerBase(Predictor):
         self, frames: Tensor, lengths: Tensor, beam_size: int, search: Mapping[str, Any]
     ) -> list[Transcript]:
         raise NotImplementedError
+
+    def _check(self, frames: Sequence[Tensor]) -> None:
+        """Raise `BadInput` for frames that are not finite, or more than a model with `check_length` can read."""
+        check_length: Any = getattr(self.model, "check_length", None)
+        for number, one in enumerate(frames, 1):
+            if not one.isfinite().all():
+                raise BadInput(f"audio {number}: frames must be finite numbers; found infinity or NaN")
+            if check_length is None:
+                continue
+            try:
+                check_length(len(one))
+            except BadInput as error:
+                raise BadInput(f"audio {number}: {error}") from None
 
     @property
     def _special_ids(self) -> set[int]:
@@ -228,9 +241,3 @@ class SpeechRecognizerBase(Predictor):
 def is_silent(frames: Float[Tensor, "T F"]) -> bool:
     """Return whether all frames of a recording are equal."""
     return bool((frames == frames[:1]).all())
-
-
-def _check_finite(frames: Sequence[Tensor]) -> None:
-    for number, one in enumerate(frames, 1):
-        if not one.isfinite().all():
-            raise BadInput(f"audio {number}: frames must be finite numbers; found infinity or NaN")

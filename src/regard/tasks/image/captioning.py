@@ -138,7 +138,9 @@ class Captioning(TextTask[CaptionSplit]):
         self, total: Float[Tensor, ""], batch: Any, pass_state: PassState, weights: dict[str, float] | None = None
     ) -> Float[Tensor, ""]:
         own = {"doubly_stochastic": self.config.doubly_stochastic}
-        return super().with_layer_losses(total, batch, pass_state, own | (weights or {}))
+        terms = pass_state.weighted_loss(own | (weights or {}))
+        words = (batch.target_lengths - 1).sum()  # `count`, without waiting for the device
+        return total if terms is None else total + words * terms
 
     def describe(self) -> dict[str, Any]:
         shown = to_dict(self.data.preprocess)
@@ -309,7 +311,8 @@ class Captioner(Predictor):
         rows = self.text.pieces([*words, self.text.eos])
         y, x = self.grid_size
         columns = [f"{row},{column}" for row in range(y) for column in range(x)]
-        return self.text.decode([words])[0], [trace.with_labels(rows, columns) for trace in seen.traces("align")]
+        traces = seen.traces("align") or seen.traces("cross")  # of an aligner, or of every layer of a Transformer
+        return self.text.decode([words])[0], [trace.with_labels(rows, columns) for trace in traces]
 
     @torch.no_grad()
     def read_caption(self, image: Any, words: list[int]) -> Float[Tensor, "1 T V"]:

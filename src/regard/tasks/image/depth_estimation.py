@@ -2,7 +2,8 @@
 
     objective    the scale-and-shift-invariant loss of inverse depth, which in each image is scaled to run from 0 to 1,
                  plus the squared error without the fit
-    metric       AbsRel, δ1 to δ3, RMSE (metres, or the unit of the data), after the best scale and shift; loss
+    metric       AbsRel, δ1 to δ3, RMSE (metres, or the unit of the data), after the best scale and shift; AbsRel and δ1
+                 of the best constant (in inverse depth) for each image; loss
     decoding     none
     predict      `DepthEstimator`: images in, relative depth out
 
@@ -33,16 +34,30 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Tensor
 from regard.core.trace import Trace
 from regard.losses.scale_shift_invariant import fit_scale_and_shift, scale_shift_invariant_loss
-from regard.metrics.base import loss_metric
+from regard.metrics.base import Metric, fraction, loss_metric
 from regard.metrics.depth import DEPTH_METRICS, DepthErrors
 from regard.modalities.depth import Depth
 from regard.modalities.image import Image, Preprocess
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import SceneTask, batches, letterbox, map_to_photo, on_canvas, whole_view
+from regard.tasks.image.scene_base import (
+    SceneTask,
+    batches,
+    evaluation_scenes,
+    letterbox,
+    map_to_photo,
+    on_canvas,
+    whole_view,
+)
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
     from regard.data.images.scene_batch import SceneBatch
+
+
+CONSTANT_METRICS = (  # of the best constant for each image: what a model must beat
+    Metric("constant_abs_rel", "AbsRel of a constant", higher_is_better=False, digits=4),
+    fraction("constant_delta1", "δ1 of a constant"),
+)
 
 
 @dataclass(frozen=True)
@@ -59,11 +74,16 @@ class Config:
         """Return the task on these data: a dataset of scenes with depth."""
         return DepthEstimation(self, data, seed)
 
+    @staticmethod
+    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
+        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
+        return evaluation_scenes(corpus, saved, changes)
+
 
 class DepthEstimation(SceneTask):
     """Train and evaluate a model of inverse depth, B 1 Y X."""
 
-    metrics = (*DEPTH_METRICS, loss_metric("per image"))
+    metrics = (*DEPTH_METRICS, *CONSTANT_METRICS, loss_metric("per image"))
     name = "depth_estimation"
     num_outputs = 1
 
@@ -101,13 +121,16 @@ class DepthEstimation(SceneTask):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
         """Return the errors of depth and the loss on a split, at the size in which the data come."""
-        scores, total, images = DepthErrors(), 0.0, 0
+        scores, constant, total, images = DepthErrors(), DepthErrors(), 0.0, 0
         for batch in self.eval_batches(model, split):
             found = model(self.images(batch))[:, 0].float()
             total, images = total + float(self.inverse_loss(found, batch)), images + len(found)
             depth, known = self.targets(batch)
             scores.update(aligned_depth(found, depth, known), depth, known)
-        return scores.compute() | {"loss": total / images, "images": images}
+            constant.update(aligned_depth(torch.zeros_like(found), depth, known), depth, known)
+        of_constant = {f"constant_{name}": value for name, value in constant.compute().items()}
+        kept = {metric.key: of_constant[metric.key] for metric in CONSTANT_METRICS}
+        return scores.compute() | kept | {"loss": total / images, "images": images}
 
 
 def scale_to_one(values: Float[Tensor, "B Y X"], known: Bool[Tensor, "B Y X"]) -> Float[Tensor, "B Y X"]:

@@ -94,7 +94,10 @@ class ImageClassification(SplitTask[Any]):
         self.objective: Callable[..., Tensor] = F.cross_entropy
 
     def fit(self, config: Any) -> Any:
-        return replace(config, num_classes=len(self.labels), channels=len(self.data.mean), image_size=self.data.pixels)
+        sizes = {"num_classes": len(self.labels), "channels": len(self.data.mean), "image_size": self.data.pixels}
+        if hasattr(config, "mean"):  # a model that looks for the colours in what it reads
+            sizes |= {"mean": tuple(self.data.mean), "std": tuple(self.data.std)}
+        return replace(config, **sizes)
 
     def count(self, batch: ImageBatch) -> int:
         return len(batch.labels)

@@ -6,9 +6,12 @@
     predict      `ImageGenerator`: seeds in, images out; `SuperResolution`: small images in, large ones out
 
 With `factor` the model is given the image reduced by that factor, the means of squares of pixels. With fewer `levels`
-than 256 intensities are rounded down to levels, and bits per dimension are those of the levels.
+than 256 intensities are rounded down to levels, and bits per dimension are those of the levels. A model with a palette
+(ImageGPT) is given the nearest colours instead: the palette is fitted to the training images, and bits are those of the
+images of these colours, over all their channels.
 
 Parmar et al.: Image Transformer. ICML 2018. arXiv:1802.05751 (super-resolution with temperatures of 0.8 to 1)
+Chen et al.: Generative Pretraining from Pixels. ICML 2020 (colours)
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor, pair
 from regard.core.validation import validate
 from regard.metrics.base import Metric, loss_metric
+from regard.modalities.decode_image import resize_center_crop
 from regard.modalities.generated_image import GeneratedImage
 from regard.modalities.image import Image
 from regard.modalities.number import Number
@@ -44,6 +48,7 @@ if TYPE_CHECKING:  # a predictor starts without the modules of training
 
 EVAL_IMAGES = 16  # of which the logits are in memory at a time: 3 million numbers for each of 32 x 32 x 3
 SAMPLED_IMAGES = 64  # drawn at a time
+PALETTE_PIXELS = 100_000  # of the training images, to which a palette is fitted
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Config:
 
     levels: int = field(256, low=2, high=256)  # intensities of a channel
     factor: int | None = field(None, low=2)  # of super-resolution, per side; None: images from nothing
+    classes: bool = False  # give the model the label of every image, and draw images of a class
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ImageGeneration:
         """Return the task on these data: an ImageDataset or ImageShards."""
@@ -78,18 +84,31 @@ class ImageGeneration(SplitTask[Any]):
             raise BadInput(
                 f"task.factor={config.factor} does not divide the {sides[0]} x {sides[1]} pixels of an image"
             )
+        if config.classes and config.factor is not None:
+            raise BadInput("task.classes=true is for images from nothing; leave it out with task.factor")
+        self.labels = data.labels() if config.classes else []
         self.dimensions = len(data.mean) * sides[0] * sides[1]  # of an image
 
     def fit(self, config: Any) -> Any:
         sides, factor = pair(self.data.pixels), self.config.factor
         small = None if factor is None else (sides[0] // factor, sides[1] // factor)
+        channels = len(self.data.mean)
+        if not hasattr(config, "condition_size"):  # a model with a palette, of a size of its own
+            if factor is not None or self.config.classes:
+                named = "task.factor" if factor is not None else "task.classes"
+                raise BadInput(f"{named} needs a model such as image_transformer")
+            return replace(config, image_size=sides, channels=channels)
+        known = {"num_classes": len(self.labels)} if self.labels else {}
         return replace(
-            config,
-            image_size=sides,
-            channels=len(self.data.mean),
-            levels=self.config.levels,
-            condition_size=small,
+            config, image_size=sides, channels=channels, levels=self.config.levels, condition_size=small, **known
         )
+
+    def initialize(self, model: nn.Module) -> None:
+        """Fit the palette of a model that has one; levels of grey stay as they are."""
+        if hasattr(model, "palette") and len(self.data.mean) > 1:
+            pixels = self.dataset("train").pixels.movedim(1, -1).flatten(0, -2)  # N C
+            rows = torch.randint(len(pixels), (PALETTE_PIXELS,), generator=torch.Generator().manual_seed(self.seed))
+            cast(Any, model).palette.fit(pixels[rows].to(next(model.parameters()).device) / 255, self.seed)
 
     def count(self, batch: ImageBatch) -> int:
         return len(batch[0]) * self.dimensions
@@ -103,30 +122,35 @@ class ImageGeneration(SplitTask[Any]):
         self, model: nn.Module, batch: ImageBatch, step: int = 0, rng: torch.Generator | None = None
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """Return the negative log-likelihood summed over the images of the batch, in nats."""
-        inputs = self.inputs(batch.pixels)
+        inputs = self.inputs(model, batch.pixels, batch.labels)
         logits, pass_state = call_with_state(model, *inputs)
         total = intensity_loss(logits, inputs[0])
         return self.with_layer_losses(total, batch, pass_state), {"loss": total.detach()}
 
-    def inputs(self, pixels: UInt8[Tensor, "B C Y X"]) -> tuple[Int[Tensor, "B C Y X"], ...]:
-        """Return what the model is given: images, and for super-resolution small ones."""
-        images = to_levels(pixels, self.config.levels)
-        if self.config.factor is None:
-            return (images,)
-        return images, to_levels(reduce_images(pixels, self.config.factor), self.config.levels)
+    def inputs(self, model: Any, pixels: UInt8[Tensor, "B C Y X"], labels: Int[Tensor, " B"]) -> tuple[Any, ...]:
+        """Return what the model is given: images, for super-resolution small ones, and the classes if it knows them."""
+        if hasattr(model, "quantize"):
+            return (model.quantize(pixels),)
+        images, small = to_levels(pixels, self.config.levels), None
+        if self.config.factor is not None:
+            small = to_levels(reduce_images(pixels, self.config.factor), self.config.levels)
+        given = (images, small, labels if self.config.classes else None)
+        return given if self.config.classes else given[: 1 if small is None else 2]
 
     def describe(self) -> dict[str, Any]:
-        return {"name": "image_generation" if self.config.factor is None else "super_resolution"}
+        if self.config.factor is not None:
+            return {"name": "super_resolution"}
+        return {"name": "image_generation"} | ({"labels": self.labels} if self.labels else {})
 
     def card(self) -> str:
         train, (y, x) = self.dataset("train"), pair(self.data.pixels)
         reduced = f", each from {y // self.config.factor} x {x // self.config.factor}" if self.config.factor else ""
-        return f"{self.data.path}, {len(train):,} images of {y} x {x}{reduced}, {self.config.levels} levels"
+        return f"{self.data.path}, {len(train):,} images of {y} x {x}{reduced}"
 
     def measure(self, model: nn.Module, batch: ImageBatch) -> dict[str, Tensor]:
         nats = torch.zeros((), dtype=torch.float64, device=batch.pixels.device)
-        for pixels in batch.pixels.split(EVAL_IMAGES):
-            inputs = self.inputs(pixels)
+        for pixels, labels in zip(batch.pixels.split(EVAL_IMAGES), batch.labels.split(EVAL_IMAGES), strict=True):
+            inputs = self.inputs(model, pixels, labels)
             nats = nats + intensity_loss(model(*inputs), inputs[0]) / self.dimensions
         return {"loss": nats, "bits_per_dim": nats / math.log(2)}
 
@@ -162,6 +186,13 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
+class GeneratorOptions(SamplingOptions):
+    """Options of drawing from nothing."""
+
+    label: str | None = field(None, help="class of the image, for models that know classes; None: by the seed, in turn")
+
+
+@dataclass(frozen=True)
 class SuperResolutionOptions(SamplingOptions):
     """Options of enlarging."""
 
@@ -174,19 +205,53 @@ class ImageGenerator(Predictor):
     draw = regard.load("runs/mnist")
     draw(7)                              GeneratedImage
     draw(range(16), temperature=0.9)     a list of sixteen
+    draw(7, label="8")                   of a class, if the model knows classes
     """
 
     inputs = {"seed": Number}  # noqa: RUF012
     outputs = GeneratedImage
-    options = SamplingOptions
+    options = GeneratorOptions
+    examples = ("0", "7")
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, labels: Sequence[str] = ()) -> None:
         if getattr(model.config, "condition_size", None) is not None:
             raise BadInput("This model enlarges small images; use SuperResolution.")
-        self.model = model.eval()
+        self.model, self.many = model.eval(), int(getattr(model.config, "num_classes", 0))
+        self.labels = [*labels] or [str(number) for number in range(self.many)]
 
     def predict(self, batch: list[Any], options: Any) -> list[GeneratedImage]:
-        return draw_images(self.model, [read_seed(value) for value in batch], None, options.temperature)
+        seeds = [read_seed(value) for value in batch]
+        return draw_images(self.model, seeds, None, options.temperature, self._classes(seeds, options.label))
+
+    def _classes(self, seeds: Sequence[int], label: str | None) -> list[int] | None:
+        """Return the class of each image; None for a model that knows none."""
+        if label is not None and label not in self.labels:
+            known = f"it knows {', '.join(self.labels)}" if self.labels else "it was trained without classes"
+            raise BadInput(f"This model draws no '{label}'; {known}.")
+        if not self.many:
+            return None
+        return [seed % self.many if label is None else self.labels.index(label) for seed in seeds]
+
+    def complete(
+        self, image: Any, rows: int | None = None, seeds: Sequence[int] = (0,), temperature: float = 1.0
+    ) -> list[GeneratedImage]:
+        """Keep the upper `rows` of an image (default: half of them) and draw the others, once for each seed."""
+        model, (height, width) = cast(Any, self.model), pair(cast(Any, self.model.config).image_size)
+        kept = height // 2 if rows is None else rows
+        if not 0 <= kept < height:
+            raise BadInput(f"rows must be from 0 to {height - 1}, got {rows}")
+        if getattr(model, "_order", None) is not None:
+            raise BadInput("this model draws images block by block, so it cannot continue from the upper rows")
+        picture = Image.read(image)
+        picture = picture.convert("L" if model.config.channels == 1 else "RGB")
+        if picture.size != (width, height):
+            picture = resize_center_crop(picture, (height, width), 1.0, "bicubic")
+        pixels = torch.from_numpy(np.array(picture))
+        pixels = pixels[None] if model.config.channels == 1 else pixels.permute(2, 0, 1)
+        images = pixels[None].to(next(self.model.parameters()).device)
+        colors = model.quantize(images) if hasattr(model, "quantize") else to_levels(images, model.config.levels)
+        tokens = model.tokens(colors)[:, : kept * model.length // height]
+        return draw_images(self.model, [read_seed(seed) for seed in seeds], None, temperature, begun=tokens)
 
 
 class SuperResolution(Predictor):
@@ -224,30 +289,50 @@ class SuperResolution(Predictor):
 
 
 def draw_images(
-    model: nn.Module, seeds: Sequence[int], small: Int[Tensor, "B C y x"] | None, temperature: float
+    model: nn.Module,
+    seeds: Sequence[int],
+    small: Int[Tensor, "B C y x"] | None,
+    temperature: float,
+    labels: Sequence[int] | None = None,
+    begun: Int[Tensor, "1 N"] | None = None,
 ) -> list[GeneratedImage]:
-    """Draw an image of each seed (and of each small image); the others of the batch do not change it."""
+    """Draw an image of each seed (and of each small image, or class); the others of the batch do not change it.
+
+    `begun` has the first tokens of all of them.
+    """
     from regard.decoding.beam_search import greedy_search, sample
 
     decodable, drawn = cast(Any, model), list[GeneratedImage]()
-    device, length, levels = next(model.parameters()).device, decodable.length, decodable.config.levels
+    device, length = next(model.parameters()).device, decodable.length
+    first = torch.zeros(1, 0, dtype=torch.long, device=device) if begun is None else begun
     for at in range(0, len(seeds), SAMPLED_IMAGES):
         some = list(seeds[at : at + SAMPLED_IMAGES])
-        inputs = [decodable.begin(len(some), device)]
-        inputs += [] if small is None else [small[at : at + SAMPLED_IMAGES].to(device)]
+        inputs: list[Any] = [torch.cat([decodable.begin(len(some), device), first.expand(len(some), -1)], 1)]
+        left = length - first.shape[1]
+        if labels is not None:
+            inputs += [None, torch.tensor(labels[at : at + SAMPLED_IMAGES], device=device)]
+        elif small is not None:
+            inputs += [small[at : at + SAMPLED_IMAGES].to(device)]
         if temperature:
             found = [
                 best
                 for (best,) in sample(
-                    cast(Decodable, model), *inputs, max_length=length, temperature=temperature, seed=some
+                    cast(Decodable, model), *inputs, max_length=left, temperature=temperature, seed=some
                 )
             ]
         else:
-            found = greedy_search(cast(Decodable, model), *inputs, max_length=length)
+            found = greedy_search(cast(Decodable, model), *inputs, max_length=left)
         tokens = torch.tensor([each.tokens for each in found], device=device)
-        pixels = from_levels(decodable.images(tokens), levels).permute(0, 2, 3, 1).cpu().numpy()
+        images = decodable.images(torch.cat([first.expand(len(some), -1), tokens], 1))
+        colored = decodable.colored(images) if hasattr(model, "colored") else from_levels(images, _levels(model))
+        pixels = colored.permute(0, 2, 3, 1).cpu().numpy()
         drawn += [GeneratedImage(each[..., 0] if each.shape[2] == 1 else each) for each in pixels]
     return drawn
+
+
+def _levels(model: nn.Module) -> int:
+    levels: int = cast(Any, model).config.levels
+    return levels
 
 
 def read_seed(value: float) -> int:

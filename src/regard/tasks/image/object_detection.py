@@ -38,7 +38,7 @@ from regard.modalities.box_geometry import centres_to_corners, corners_to_centre
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import SceneTask, batches, check_outputs, letterbox, whole_view
+from regard.tasks.image.scene_base import SceneTask, batches, check_outputs, evaluation_scenes, letterbox, whole_view
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class Config:
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ObjectDetection:
         """Return the task on these data: a dataset of scenes with boxes."""
         return ObjectDetection(self, data, seed)
+
+    @staticmethod
+    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
+        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
+        return evaluation_scenes(corpus, saved, changes)
 
 
 class ObjectDetection(SceneTask):

@@ -20,6 +20,7 @@ from regard.core.cancellation import check_cancelled
 from regard.core.config import from_dict, to_dict
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor, pair
+from regard.core.spec import resolve
 from regard.core.validation import validate
 from regard.modalities.image import Preprocess
 from regard.modalities.letterbox import Letterbox
@@ -94,6 +95,35 @@ class SceneTask(SplitTask[Any]):
         device, (y, x) = next(model.parameters()).device, self.preprocess.size
         for batch in self.dataset(split).eval_batches(max(1, EVAL_PIXELS // (16 * y * x))):
             yield batch.to(device)
+
+
+def evaluation_scenes(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
+    """Return scenes in the size that a saved model reads, given its config.json.
+
+    `corpus` is the name of a dataset of scenes, or a folder in the format of COCO or of masks. Where the model has
+    labels, they must be those of the data.
+    """
+    from regard.data import DATA
+    from regard.data.images.coco import COCO
+    from regard.data.images.mask_folder import MaskFolder
+    from regard.data.images.scene_dataset import SceneDataset
+
+    task = saved["task"]
+    kind: Any = resolve(DATA, corpus, "data") if corpus in DATA else None
+    if kind is not None and not issubclass(kind, SceneDataset):
+        raise BadInput(f"'{corpus}' has no scenes, which a model of the task '{task['name']}' is evaluated on")
+    if kind is None:
+        kind = MaskFolder if task["name"] == "semantic_segmentation" else COCO
+        changes = {"path": corpus, **changes}
+    rows, columns = task["preprocess"]["size"]
+    size = (rows, columns) if kind.__dataclass_fields__["image_size"].type != "int" else rows
+    data = kind(image_size=size, **changes)
+    if "labels" in task and list(data.labels()) != task["labels"]:
+        raise BadInput(
+            f"the model knows {', '.join(task['labels'][:5])} ... ({len(task['labels'])} labels), {data.title()} has "
+            f"{', '.join(data.labels()[:5])} ... ({len(data.labels())}); they must be the same, in the same order"
+        )
+    return data
 
 
 def on_canvas(images: Tensor, size: tuple[int, int], value: float = 0) -> Tensor:

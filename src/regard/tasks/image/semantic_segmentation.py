@@ -36,7 +36,7 @@ from regard.metrics.mean_iou import SEGMENTATION_METRICS, MeanIoU
 from regard.modalities.image import Image, Preprocess
 from regard.modalities.masks import Mask, Masks
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, check_outputs, on_canvas
+from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, check_outputs, evaluation_scenes, on_canvas
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ class Config:
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> SemanticSegmentation:
         """Return the task on these data: a dataset of scenes with class maps."""
         return SemanticSegmentation(self, data, seed)
+
+    @staticmethod
+    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
+        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
+        return evaluation_scenes(corpus, saved, changes)
 
 
 class SemanticSegmentation(SceneTask):

@@ -6,8 +6,8 @@
     metrics      accuracy, of all questions and of each kind; loss (nats per question)
 
 Where `patch_labels` is above 0, every patch of a training picture also names the thing and the colour at its middle, as
-the data say: the encoder learns to see within a few hundred updates, which the answers alone teach it very slowly. Nobody
-says where a question should look, and nothing is named at prediction.
+the data say: the encoder learns to see within a few hundred updates, which the answers alone teach it very slowly.
+Nobody says where a question should look, and nothing is named at prediction.
 
 `hide` trains and evaluates a model that cannot look ("picture": every pixel is the mean colour) or one that cannot read
 ("question": no words). What a full model is worth is how far it is ahead of both.
@@ -24,7 +24,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +122,8 @@ class VisualQuestionAnswering(SplitTask["SceneQuestionSplit"]):
         )
         parts = {"loss": total.detach()}
         for named in pass_state.collect("patch_labels"):
-            names = self.count(batch) * patch_loss(named, batch.labels, model.grid_size(batch.labels.shape[-2:]))
+            grid = cast(Any, model).grid_size(tuple(batch.labels.shape[-2:]))
+            names = self.count(batch) * patch_loss(named, batch.labels, grid)
             total, parts["patch_loss"] = total + self.config.patch_labels * names, names.detach()
         return self.with_layer_losses(total, batch, pass_state), parts
 

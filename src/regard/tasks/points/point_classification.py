@@ -45,7 +45,6 @@ class Config:
     """Settings of training."""
 
     points: int = 1024  # of a cloud that the model sees
-    min_points: int | None = None  # of a training batch, drawn evenly up to `points`; None: always `points`
     rotation: Literal["none", "vertical", "any"] = "none"  # "vertical": around the z axis
     stretch: float = field(0.0, low=0, below=1)  # each axis by 1 - stretch to 1 + stretch
     noise: float = field(0.0, low=0, high=1)  # standard deviation; the cloud has radius 1
@@ -65,8 +64,6 @@ class PointClassification(SplitTask[Any]):
     def __init__(self, config: Config, data: PointDataset, seed: int = 0) -> None:
         super().__init__(data, seed)
         validate(config)
-        if config.min_points is not None and config.min_points > config.points:
-            raise BadInput(f"task.min_points={config.min_points} is more than task.points={config.points}")
         self.config, self.labels = config, data.labels()
 
     def fit(self, config: Any) -> Any:
@@ -88,11 +85,7 @@ class PointClassification(SplitTask[Any]):
         def uniform(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=rng, device=points.device)
 
-        count = min(c.points, points.shape[1])
-        if c.min_points is not None:
-            low = min(c.min_points, count)
-            count = low + int(uniform(1) * (count - low + 1))
-        chosen = uniform(points.shape[1]).argsort()[:count]  # the points of every cloud are in random order
+        chosen = uniform(points.shape[1]).argsort()[: c.points]  # the points of every cloud are in random order
         points = normalize_points(points[:, chosen])
         if c.rotation != "none":
             points = points @ random_rotations(uniform, len(points), c.rotation)

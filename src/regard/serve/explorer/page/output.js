@@ -7,17 +7,26 @@ import { barred } from "./list.js";
 import { isDrawn, overlay } from "./overlay.js";
 
 const SHOWN = 5;
+const MADE = 224; // pixels of the longer side of a generated image
 const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 
 /** Show `inspection.output` in an element; whether there was anything to show. `image()` is a promise of its picture. */
 export function answer(host, inspection, image) {
   const output = inspection.output ?? {};
   const drawn = isDrawn(output.kind) && inspection.picture;
-  const parts = drawn ? [overlay(output, inspection.region, image())] : listed(output);
+  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : listed(output);
   if (!parts.length && output.kind) parts.push(raw(output));
   if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
   host.replaceChildren(...parts);
   return parts.length > 0;
+}
+
+/** A picture that the model made, enlarged without smoothing, and what it had drawn after each step. */
+function made({ png, frames = [], width, height }) {
+  const shown = (data, alt, side) => element("img", { class: "made", alt, src: `data:image/png;base64,${data}`, width: Math.round((side * width) / Math.max(width, height)) });
+  const parts = [shown(png, `generated image, ${width} by ${height} pixels`, MADE)];
+  if (frames.length > 1) parts.push(element("div", { class: "made-steps" }, ...frames.map((data, k) => shown(data, `after step ${k + 1} of ${frames.length}`, MADE / 4))));
+  return parts;
 }
 
 /** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */

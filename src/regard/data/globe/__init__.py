@@ -1,0 +1,1 @@
+"""Numbers on the globe: land and ocean."""

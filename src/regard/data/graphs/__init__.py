@@ -1,0 +1,1 @@
+"""Graphs: CSL, sets in the TU format, ESOL, Cora and Citeseer."""

@@ -1,0 +1,1 @@
+"""Where a node is in its graph: eigenvectors of the Laplacian, return probabilities of random walks."""
