@@ -13,6 +13,7 @@ from regard.cost.estimate import Scenario, estimate
 from regard.cost.meta_model import InputShape, parse_model_name, resolve_config
 from regard.cost.meter import Meter
 from regard.cost.passes import ExecutionPlan, forward_pass, training_step
+from tests.long_params import rest_is_long
 
 from .real import Real
 
@@ -42,7 +43,8 @@ MODELS = {
 }
 HYBRID = ["stem='hybrid(layers=(1, 2), base=32)'", "patch_size=1"]
 SHORT = ("vit:b16", "swin:tiny")
-NAMES = [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in (*MODELS, "hybrid")]
+NAMES = rest_is_long([*MODELS, "hybrid"], *SHORT)
+WITHOUT_GROUPS = rest_is_long([name for name in (*MODELS, "hybrid") if name != "mvit:tiny"], *SHORT)
 
 
 def case(name):
@@ -66,7 +68,7 @@ def test_forward_operations_equal_torch(name):
     assert found.operations("forward") == pytest.approx(counted, rel=0.01)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mvit:tiny"])  # see the test after this
+@pytest.mark.parametrize("name", WITHOUT_GROUPS)  # of convolutions; see the test after this
 def test_training_operations_equal_torch(name):
     counted = Real(*case(name), ExecutionPlan("float32")).operations()
     assert update(name).operations("forward", "loss", "backward") == pytest.approx(counted, rel=0.01)
