@@ -102,7 +102,7 @@ def test_a_regression_is_measured_in_the_unit_of_the_data():
             parameter.zero_()
     found = task.evaluate(model, "val")  # it says the mean
     _, targets = task.data.graphs("val")
-    assert found["rmse"] == pytest.approx((targets - 75).square().mean().sqrt().item())
+    assert found["rms_error"] == pytest.approx((targets - 75).square().mean().sqrt().item())
     assert found["mae"] == pytest.approx((targets - 75).abs().mean().item())
     assert train(task, fitted(task, "gcn"), 5) is not None
 
