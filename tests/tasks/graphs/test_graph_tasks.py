@@ -129,6 +129,14 @@ def test_folds_share_no_graph_and_have_the_same_share_of_every_class():
     assert fold_rows(folds, 0, "test", 5).tolist() == parts[1].tolist()  # the fold after 4 is 0
 
 
+def test_a_request_holds_a_graph_bare_or_by_its_field():
+    bare = {"nodes": 3, "edges": [[0, 1]]}
+    for given in (bare, {"graph": bare}):
+        assert GraphClassifier.item_from_json(given).to_json()["edges"] == [[0, 1], [1, 0]]
+    with pytest.raises(BadInput, match="no field 'knots'"):
+        GraphClassifier.item_from_json({"knots": 3})
+
+
 def test_what_a_model_cannot_read_is_refused():
     shown = GraphPreprocess(2, "laplacian", 3, max_nodes=10)
     with pytest.raises(BadInput, match="needs 2 numbers for each node"):
