@@ -65,7 +65,7 @@ from results_tables import (
     table,
     write,
 )
-from results_tasks import column_of, describe_run, language_section
+from results_tasks import SPACE_TASKS, column_of, describe_run, language_section, space_section
 from results_tasks import scores as language_scores
 
 HERE = Path(__file__).resolve().parent
@@ -74,6 +74,7 @@ SPEED = HERE.parent / "benchmarks" / "results"
 
 METRICS = {key: column_of(key).heading for key in ("bleu_tokenized", "bleu", "bleu_lower", "chrf")}  # of translations
 
+SPACE_UNITS = ("cloud", "graph", "node", "place")
 CASED = {"bleu", "chrf"}  # not reported for models that write lower case only
 
 BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
@@ -242,8 +243,12 @@ def build_page() -> str:
         ),
         *lecture_transformer([line for line in published if line.get("section") == "lecture transformer"]),
         *language_section(
-            [run for run in all_runs if "source" not in run and run.get("task") not in IMAGE_TASKS],
-            [x for x in plain if "source" not in x and x.get("unit") != "image"],
+            [run for run in all_runs if "source" not in run and run.get("task") not in (*IMAGE_TASKS, *SPACE_TASKS)],
+            [x for x in plain if "source" not in x and x.get("unit") not in ("image", *SPACE_UNITS)],
+        ),
+        *space_section(
+            [run for run in all_runs if run.get("task") in SPACE_TASKS],
+            [x for x in plain if x.get("unit") in SPACE_UNITS],
         ),
         *images_section(
             [run for run in all_runs if run.get("task") in IMAGE_TASKS], [x for x in plain if x.get("unit") == "image"]

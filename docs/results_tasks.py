@@ -33,6 +33,7 @@ COLUMNS = (
     "macro_f1", "matthews_correlation", "f1", "exact_match", "error", "failed", "wrong_bits", "wer", "per", "ler",
     "rouge1", "rouge2", "rougeL", "bleu", "bleu1", "bleu2", "bleu3", "bleu4", "cider", "return", "miou",
     "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
+    "rms_error", "mae", "low_latitudes", "middle_latitudes", "high_latitudes",
 )  # fmt: skip
 BY_UNIT = {
     "loss": "nats per {}",
@@ -40,6 +41,13 @@ BY_UNIT = {
     "return": "return, {}",
     "wrong_bits": "wrong bits, {}",
 }  # a column for each unit
+SPACE_TASKS = (
+    "point_classification",
+    "graph_classification",
+    "graph_regression",
+    "node_classification",
+    "place_classification",
+)
 SPEECH_TASKS = (
     "ctc_speech_recognition", "speech_recognition", "joint_speech_recognition", "reinforced_speech_recognition",
 )  # fmt: skip
@@ -77,7 +85,9 @@ def is_fraction(metric: Metric) -> bool:
 def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the task of a run, its corpus (names, no folders), and the unit of its tokens/s."""
     task, data = str(recipe["task"]["name"]), recipe["data"]
-    value = next((data[key] for key in ("corpus", "corpora", "tasks", "texts", "path") if key in data), data["name"])
+    value = next(
+        (data[key] for key in ("dataset", "corpus", "corpora", "tasks", "texts", "path") if key in data), data["name"]
+    )
     names = [value] if isinstance(value, str) else list(value)
     corpus = " + ".join(_corpus_name(str(name)) for name in names)
     if task == "story_answering":
@@ -184,6 +194,15 @@ def language_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[
         "numbers are a little too good; where it stands alone there is no other part, or the other was not measured. "
         "† and rows of several seeds are as above; ± is a standard deviation."
     )
+    yield from split_tables(all_runs, published)
+
+
+def space_section(all_runs: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the section on points, graphs and places; nothing where no run is recorded."""
+    if not all_runs:
+        return
+    yield "## Points, graphs, places"
+    yield "Compare numbers within a column only. † and rows of several seeds, or folds, are as above."
     yield from split_tables(all_runs, published)
 
 

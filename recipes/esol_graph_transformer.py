@@ -26,5 +26,5 @@ def recipe() -> Recipe:
         model=Config(width=48, heads=4, layers=4, attend="all", dropout=0.1),
         task=graph_regression.Config(),
         data=ESOL(positions="random_walk", position_dim=8, batch_size=32),
-        train=replace(TRAIN, steps=2000, metric="rmse"),
+        train=replace(TRAIN, steps=2000, metric="rms_error"),
     )

@@ -433,6 +433,19 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
         {("loss", "image", 2.5), ("pq", "", 0.5), ("sq", "", 0.8), ("rq", "", 0.6)},
     ),
+    "point_classification": ({"name": "shapes"}, {"loss": 0.3, "accuracy": 0.9, "clouds": 1000},
+                             {("loss", "cloud", 0.3), ("accuracy", "cloud", 0.9)}),
+    "graph_classification": ({"name": "tu", "dataset": "mutag", "path": "graphs_tu"},
+                             {"loss": 0.3, "accuracy": 0.9, "graphs": 18},
+                             {("loss", "graph", 0.3), ("accuracy", "graph", 0.9)}),
+    "graph_regression": ({"name": "esol", "path": "graphs_esol"},
+                         {"loss": 0.3, "rms_error": 0.7, "mae": 0.5, "graphs": 113},
+                         {("loss", "graph", 0.3), ("rms_error", "", 0.7), ("mae", "", 0.5)}),
+    "node_classification": ({"name": "citations", "dataset": "cora"}, {"loss": 0.3, "accuracy": 0.8, "nodes": 1000},
+                            {("loss", "node", 0.3), ("accuracy", "node", 0.8)}),
+    "place_classification": ({"name": "land_mask", "path": "land_mask"},
+                             {"loss": 0.1, "accuracy": 0.95, "low_latitudes": 0.96, "places": 50000},
+                             {("loss", "place", 0.1), ("accuracy", "place", 0.95), ("low_latitudes", "", 0.96)}),
     "handwriting": ({"name": "strokes", "corpus": "uji"}, {"loss": -2.5, "points": 90, "lines": 3},
                     {("loss", "point", -2.5)}),
     "tapes": ({"name": "copy_tape", "bits": 8}, {"wrong_bits": 1.5, "loss": 0.1, "wrong_bits_20": 1.5, "sequences": 9},
@@ -480,7 +493,9 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
         "variational_image_generation",
         "visual_question_answering",
     )
+    space = ("point_classification", "graph_classification", "graph_regression", "node_classification")
     section = "## Images" if task in images else "## Language"
+    section = "## Points, graphs, places" if task in (*space, "place_classification") else section
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]
     assert "### one\n" in page[page.index("## Runs") :]
 

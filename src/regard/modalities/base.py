@@ -44,6 +44,7 @@ class Input:
     kind: ClassVar[str]  # the usual field name, and the explorer's stage: "text", "image", "audio", "points"
     units: ClassVar[str]  # what places in it are counted in: "characters", "pixels", "seconds", "points"
     media_types: ClassVar[tuple[str, ...]] = ()  # accepted as an upload; empty: JSON only
+    is_object: ClassVar[bool] = False  # whether the value itself may be a JSON object
 
     @classmethod
     def read(cls, source: Any, limits: Limits = NO_LIMITS) -> Any:

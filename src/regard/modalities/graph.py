@@ -45,6 +45,7 @@ class Graph(Input):
 
     kind = "graph"
     units = "edges"
+    is_object = True
     media_types = ("application/xml", "text/plain", "application/octet-stream")
 
     @classmethod

@@ -97,8 +97,10 @@ class Predictor:
     @classmethod
     def item_from_json(cls, values: Any, number: int = 1, limits: Limits = NO_LIMITS) -> Any:
         """Return one item of `predict` from a JSON value: an object by field, or the bare value of a single field."""
-        if len(cls.inputs) == 1 and not isinstance(values, dict):
-            values = {next(iter(cls.inputs)): values}
+        if len(cls.inputs) == 1:
+            ((name, kind),) = cls.inputs.items()
+            if not isinstance(values, dict) or (kind.is_object and name not in values):
+                values = {name: values}
         if not isinstance(values, dict):
             raise BadInput(f"Item {number} must be an object with {', '.join(cls.inputs)}.")
         return cls._item(values, number, lambda kind, value: kind.from_json(value, limits))

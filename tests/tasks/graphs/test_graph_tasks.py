@@ -102,7 +102,7 @@ def test_a_regression_is_measured_in_the_unit_of_the_data():
             parameter.zero_()
     found = task.evaluate(model, "val")  # it says the mean
     _, targets = task.data.graphs("val")
-    assert found["rmse"] == pytest.approx((targets - 75).square().mean().sqrt().item())
+    assert found["rms_error"] == pytest.approx((targets - 75).square().mean().sqrt().item())
     assert found["mae"] == pytest.approx((targets - 75).abs().mean().item())
     assert train(task, fitted(task, "gcn"), 5) is not None
 
@@ -127,6 +127,14 @@ def test_folds_share_no_graph_and_have_the_same_share_of_every_class():
     assert sorted(torch.cat(parts).tolist()) == list(range(60))
     assert [labels[part].bincount().tolist() for part in parts] == [[12] * 3, [4] * 3, [4] * 3]
     assert fold_rows(folds, 0, "test", 5).tolist() == parts[1].tolist()  # the fold after 4 is 0
+
+
+def test_a_request_holds_a_graph_bare_or_by_its_field():
+    bare = {"nodes": 3, "edges": [[0, 1]]}
+    for given in (bare, {"graph": bare}):
+        assert GraphClassifier.item_from_json(given).to_json()["edges"] == [[0, 1], [1, 0]]
+    with pytest.raises(BadInput, match="no field 'knots'"):
+        GraphClassifier.item_from_json({"knots": 3})
 
 
 def test_what_a_model_cannot_read_is_refused():

@@ -118,7 +118,6 @@ class GraphClassifier(Predictor):
 
     inputs = {"graph": Graph}  # noqa: RUF012
     outputs = Classes
-    examples = ({"graph": {"nodes": 4, "edges": [[0, 1], [1, 2], [2, 3], [3, 0]]}},)
 
     def __init__(
         self, model: nn.Module, labels: Sequence[str], preprocess: GraphPreprocess | Mapping[str, Any]

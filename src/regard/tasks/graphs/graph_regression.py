@@ -35,7 +35,7 @@ class GraphRegression(GraphClassification):
     """Train and evaluate a model that predicts a number for every graph."""
 
     metrics = (
-        Metric("rmse", "RMSE", higher_is_better=False, digits=3),
+        Metric("rms_error", "RMSE", higher_is_better=False, digits=3),
         Metric("mae", "MAE", higher_is_better=False, digits=3),
         loss_metric("per graph"),
     )
@@ -53,12 +53,12 @@ class GraphRegression(GraphClassification):
     def measure(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
         out, _ = self.outputs(model, batch)
         error = out[:, 0] * self.std + self.mean - batch.targets
-        return {"loss": self.objective(out, batch.targets), "rmse": (error**2).sum(), "mae": error.abs().sum()}
+        return {"loss": self.objective(out, batch.targets), "rms_error": (error**2).sum(), "mae": error.abs().sum()}
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
         found = super().evaluate(model, split, effort)
-        return found | {"rmse": math.sqrt(found["rmse"])}
+        return found | {"rms_error": math.sqrt(found["rms_error"])}
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"mean": self.mean, "std": self.std}
