@@ -10,6 +10,7 @@ measured   not yet
 command    regard train image_transformer_mnist --out runs/mnist-pixels
            regard eval runs/mnist-pixels
            regard run runs/mnist-pixels 0 1 2 3 --out digits
+           regard train image_transformer_mnist task.classes=true model.mixtures=10 --out runs/mnist-classes
 """
 
 from _image_transformer import DATA, MODEL, TRAIN
