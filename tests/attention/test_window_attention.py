@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from regard.attention.window_attention import kernel_supports, window_attention_qkv
 from regard.core.errors import BadInput, UnknownName, Unsupported
-from tests.long_params import rest_is_long
 
 # batch, grid, heads, head width, window, shift, real, bias, scale by head, unit, layout
 CASES = {
@@ -139,21 +138,9 @@ def test_what_does_not_fit_is_told():
             window_attention_qkv(qkv, None, backend="triton", **how)
 
 
-KINDS = {  # the others are second sizes of these
-    "49 cells, shifted, padding",
-    "64 cells of cosine",
-    "a width of 20, windows not square",
-    "a grid that is no multiple",
-    "windows of padding alone",
-    "head by head",
-    "many windows a program",
-}
-
-
-@pytest.mark.parametrize("names", rest_is_long([KINDS, CASES.keys() - KINDS], KINDS), ids=["kinds", "sizes"])
-def test_the_kernel_gives_value_and_gradient_of_the_plain_form(tmp_path, names):
+def test_the_kernel_gives_value_and_gradient_of_the_plain_form(tmp_path):
     pytest.importorskip("triton")
-    made = {name: case(**CASES[name]) for name in CASES if name in names}
+    made = {name: case(**about) for name, about in CASES.items()}
     torch.save(made, tmp_path / "cases.pt")
     command = [sys.executable, "-c", CODE, str(tmp_path / "cases.pt"), str(tmp_path / "found.pt")]
     subprocess.run(command, check=True, env=os.environ | {"TRITON_INTERPRET": "1"}, timeout=600)
