@@ -43,6 +43,8 @@ def inputs(model):
         return (torch.randn(2, model.config.channels, *pair(model.config.image_size)),)
     if parameters[:2] == ["images", "condition"]:
         return (torch.randint(model.config.levels, (2, model.config.channels, *pair(model.config.image_size))),)
+    if hasattr(model, "palette"):
+        return (torch.rand(2, model.config.channels, *pair(model.config.image_size)),)
     if parameters[:2] == ["images", "sizes"]:
         return torch.randn(2, model.config.backbone.channels, 64, 96), torch.tensor([[64, 96], [40, 50]])
     if parameters[:2] == ["images", "target"]:
