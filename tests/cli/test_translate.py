@@ -160,7 +160,8 @@ def _stored(translator, folder):
     return folder
 
 
-OF_TEXTS = [view for view in see.View if view not in ("class", "relevance", "pooling", "gates")]  # those: of images
+OF_OTHERS = ("class", "relevance", "pooling", "gates", "points")  # views of images and point clouds
+OF_TEXTS = [view for view in see.View if view not in OF_OTHERS]
 
 
 @pytest.mark.parametrize("view", OF_TEXTS)

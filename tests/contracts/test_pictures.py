@@ -9,13 +9,16 @@ import torch
 from torch import nn
 
 from regard.core.errors import BadInput
+from regard.core.spec import resolve
 from regard.models import MODELS, build
+from regard.models.contract import ImageModel
 from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
 
 NAMES = [
     name
     for name, (module, _) in MODELS.items()
     if {"image_size", "num_classes"} <= {f.name for f in fields(import_module(module).Config)}
+    and issubclass(resolve(MODELS, name, "model"), ImageModel)
     and name != "ram"  # reads glimpses and has no grid of features (tests/models/test_ram.py)
 ]
 SIZES = [(32, 32), (48, 80)]

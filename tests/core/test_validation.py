@@ -44,7 +44,7 @@ def test_numbers_that_no_image_model_accepts(name, field, value, expected):
 
 
 OWN = [
-    ("vit", {"layers": -1}, "layers must be at least 1, got -1"),
+    ("vit", {"layers": -1}, "layers must be at least 0, got -1"),
     ("vit", {"num_prefix_tokens": -1}, "num_prefix_tokens must be at least 0, got -1"),
     ("vit", {"ffn": 0}, "ffn must be at least 1, got 0"),
     ("vit", {"heads": 5}, "width 96 is not divisible by 5 heads"),

@@ -9,9 +9,15 @@ from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.audio.an4 import AN4
 from regard.data.audio.fsdd import SpokenDigits
+from regard.data.globe.land_mask import LandMask
+from regard.data.graphs.citations import Citations
+from regard.data.graphs.csl import CSL
+from regard.data.graphs.esol import ESOL
+from regard.data.graphs.tu import TU
 from regard.data.images import image_dataset
 from regard.data.images.coco import BCCD
 from regard.data.images.flickr8k import Flickr8k
+from regard.data.points.modelnet10 import ModelNet10
 from regard.data.text import corpora
 from regard.data.text.cmudict import CMUDict
 from regard.data.text.parallel_corpus import ParallelCorpus
@@ -86,6 +92,7 @@ def test_known_datasets_are_those_that_readers_use():
         TextFile.corpus,
     }
     requested |= {SpokenDigits.corpus, AN4.corpus, CMUDict.corpus, QuestionAnswering.corpus, BCCD.path, Flickr8k.corpus}
+    requested |= {part.path for part in (ModelNet10, CSL, TU, ESOL, Citations, LandMask)}
     requested |= {
         *re.findall(r'data_dir\.find_dataset\("(\w+)"\)', "".join(f.read_text() for f in PACKAGE.rglob("*.py")))
     }

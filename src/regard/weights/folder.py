@@ -19,7 +19,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 import regard
 from regard.core.config import to_dict
@@ -401,27 +401,38 @@ def building(config: Any, tensors: Mapping[str, Tensor], folder: Path) -> Iterat
         hook.remove()
 
 
-class _NoTensorAbove(TorchDispatchMode):
-    """Raise an error before a tensor of more than `most` numbers is made of nothing: `randn` would fill it first."""
+SHAPED = frozenset({
+    "empty", "zeros", "ones", "full", "rand", "randn", "randint", "new_empty", "new_zeros", "new_ones", "new_full"
+})  # fmt: skip
+COUNTED = frozenset({"arange", "eye", "linspace"})
+
+
+class _NoTensorAbove(TorchFunctionMode):
+    """Raise an error before a tensor of more than `most` numbers is made of nothing: `randn` would fill it first.
+
+    A TorchDispatchMode would see operations within operations too, but it imports torch._dynamo: two seconds.
+    """
 
     def __init__(self, most: int, error: BadInput) -> None:
         super().__init__()
         self.most, self.error = most, error
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        first = args[0] if args else None
-        if isinstance(first, (list, tuple)) and all(isinstance(n, int) for n in first):
-            numbers = math.prod(first)
-        else:  # arange, eye, linspace
-            numbers = max((abs(n) for n in args if isinstance(n, int)), default=0) if _counts(func) else 0
-        if numbers > self.most:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _count_numbers(getattr(func, "__name__", ""), args, kwargs) > self.most:
             raise self.error
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
-def _counts(func: Any) -> bool:
-    """Whether an operation makes as many numbers as an argument says."""
-    return func.overloadpacket in (torch.ops.aten.arange, torch.ops.aten.eye, torch.ops.aten.linspace)
+def _count_numbers(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how many numbers a call makes of nothing; 0 for other functions."""
+    if name in COUNTED:
+        return max((abs(int(n)) for n in args if isinstance(n, (int, float))), default=0)
+    if name not in SHAPED:
+        return 0
+    sizes = [value for value in (kwargs.get("size"), *args) if isinstance(value, (tuple, list))]
+    size = sizes[0] if sizes else [value for value in args if isinstance(value, int)]
+    return math.prod(n for n in size if isinstance(n, int))
 
 
 @contextmanager
