@@ -19,7 +19,7 @@ import torch
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
-from regard.modalities.base import NO_LIMITS, STRING, Input, Limits, Source, is_path
+from regard.modalities.base import NO_LIMITS, STRING, Input, Limits, Source, file_sources
 from regard.modalities.image import decode_base64
 from regard.tokens.frames import LogMelSpectrogram, resample
 
@@ -72,14 +72,7 @@ class Audio(Input):
 
     @classmethod
     def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
-        for word in arguments:
-            if is_path(word) and Path(word).is_dir():
-                files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in SUFFIXES)
-                yield from (Source(str(file), file) for file in files)
-                if not files:
-                    yield Source(word, None, f"there are no audio files in {word} ({', '.join(SUFFIXES)})")
-            else:
-                yield Source(word, Path(word))
+        return file_sources(arguments, SUFFIXES, "audio files")
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Audio:

@@ -9,7 +9,7 @@ and the contract tests are made from that declaration, so a new type of input or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -146,3 +146,15 @@ def is_path(given: Any) -> bool:
         return isinstance(given, (str, Path)) and bool(str(given)) and Path(given).exists()
     except (OSError, ValueError):
         return False
+
+
+def file_sources(words: Sequence[str], suffixes: Collection[str], noun: str) -> Iterator[Source]:
+    """Return the files that arguments name, and of a folder those with one of the suffixes, in order."""
+    for word in words:
+        if is_path(word) and Path(word).is_dir():
+            files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in suffixes)
+            yield from (Source(str(file), file) for file in files)
+            if not files:
+                yield Source(word, None, f"there are no {noun} in {word} ({', '.join(suffixes)})")
+        else:
+            yield Source(word, Path(word))

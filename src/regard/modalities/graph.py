@@ -25,7 +25,7 @@ from regard.modalities.base import (
     Limits,
     Source,
     array_schema,
-    is_path,
+    file_sources,
     object_schema,
 )
 from regard.modalities.decode_graph import SUFFIXES, decode_graph
@@ -120,14 +120,7 @@ class Graph(Input):
 
     @classmethod
     def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
-        for word in arguments:
-            if is_path(word) and Path(word).is_dir():
-                files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in SUFFIXES)
-                yield from (Source(str(file), file) for file in files)
-                if not files:
-                    yield Source(word, None, f"there are no graphs in {word} ({', '.join(SUFFIXES)})")
-            else:
-                yield Source(word, Path(word))
+        return file_sources(arguments, SUFFIXES, "graphs")
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> Graph:

@@ -19,7 +19,7 @@ from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
-from regard.modalities.base import NO_LIMITS, NUMBER, STRING, Input, Limits, Source, array_schema, is_path
+from regard.modalities.base import NO_LIMITS, NUMBER, STRING, Input, Limits, Source, array_schema, file_sources
 from regard.modalities.decode_points import SUFFIXES, decode_points
 from regard.modalities.image import decode_base64
 
@@ -76,14 +76,7 @@ class PointCloud(Input):
 
     @classmethod
     def sources(cls, arguments: Sequence[str]) -> Iterator[Source]:
-        for word in arguments:
-            if is_path(word) and Path(word).is_dir():
-                files = sorted(file for file in Path(word).rglob("*") if file.suffix.lower() in SUFFIXES)
-                yield from (Source(str(file), file) for file in files)
-                if not files:
-                    yield Source(word, None, f"there are no point clouds in {word} ({', '.join(SUFFIXES)})")
-            else:
-                yield Source(word, Path(word))
+        return file_sources(arguments, SUFFIXES, "point clouds")
 
     @classmethod
     def from_json(cls, value: Any, limits: Limits = NO_LIMITS) -> PointCloud:
