@@ -5,11 +5,12 @@ data       8,000 shapes made from a seed, turned to any orientation, half of the
 licence    made here: the model may be shipped
 paper      Zhao et al., Point Transformer, ICCV 2021, arXiv:2012.09164, small
 machine    one CPU thread
-expected   not known yet
-measured   not yet
+expected   not known: nobody else has these shapes
+measured   89.7 % of 1,000 test shapes (validation 92.1 %), seed 1, 3:37 minutes on one CPU thread, 2026-11-18; ships as
+           `shapes`
 command    regard train shapes_point_transformer --out runs/shapes
            regard eval runs/shapes
-           regard classify shape.ply --model runs/shapes
+           regard classify shape.ply
 """
 
 from regard.data.points.shapes import Shapes

@@ -118,12 +118,28 @@ def test_the_memory_network_gives_the_stored_answers():
 
 
 def test_the_detector_finds_the_stored_boxes():
-    y, x = np.mgrid[0:64, 0:64]
-    coat = (abs(x - 20) < 9) & (abs(y - 30) < 14)
-    shoe = (abs(x - 46) < 11) & (abs(y - 48) < 6)
-    picture = np.stack([60 + y // 2 + 120 * coat, 70 + 140 * shoe, 80 + 100 * (coat | shoe)], -1).astype("uint8")
-    found = regard.load("scenes")(Image.fromarray(picture), min_score=0.0).boxes[:3]
+    found = regard.load("scenes")(coat_and_shoe(), min_score=0.0).boxes[:3]
     assert [each.label for each in found] == [label for label, _, _ in STORED["scenes"]]
     assert near([each.score for each in found], [score for _, score, _ in STORED["scenes"]])
     for each, (_, _, corners) in zip(found, STORED["scenes"], strict=True):
         assert near([each.left, each.top, each.right, each.bottom], corners)
+
+
+def test_the_classifier_of_points_gives_the_stored_probabilities():
+    u, v = torch.rand(2, 300, generator=torch.Generator().manual_seed(0)) * 2 * torch.pi
+    torus = torch.stack([(1 + 0.35 * v.cos()) * u.cos(), (1 + 0.35 * v.cos()) * u.sin(), 0.35 * v.sin()], 1)
+    assert near(regard.load("shapes")(torus.numpy()).probabilities, STORED["shapes"])
+
+
+def coat_and_shoe():
+    y, x = np.mgrid[0:64, 0:64]
+    coat, shoe = (abs(x - 20) < 9) & (abs(y - 30) < 14), (abs(x - 46) < 11) & (abs(y - 48) < 6)
+    channels = [60 + y // 2 + 120 * coat, 70 + 140 * shoe, 80 + 100 * (coat | shoe)]
+    return Image.fromarray(np.stack(channels, -1).astype("uint8"))
+
+
+def test_the_captioner_writes_the_stored_caption():
+    text, score = STORED["scene-captions"]
+    best = regard.load("scene-captions")(coat_and_shoe()).candidates[0]
+    assert best.text == text
+    assert near(best.score, score)

@@ -62,7 +62,7 @@ def classify(
       regard classify --model runs/sst2 < reviews.txt
       regard classify --pairs --model runs/bert_pretrain < pairs.tsv
       regard classify photo.png more/photos --model runs/birds --all
-      regard classify cone.ply cube.off --model runs/shapes
+      regard classify cone.ply cube.off
     """
     if labels is not None and pairs:
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
