@@ -8,8 +8,8 @@ licence    Fashion-MNIST: MIT; digits in fonts of matplotlib
 paper      Xu et al., Show, Attend and Tell, ICML 2015, arXiv:1502.03044
 machine    one CPU thread, or a GPU
 expected   not known: nobody else has these scenes
-measured   train.steps=2500, seed 1, 8 minutes on one CPU thread, 2026-11-18: exact match 65.5 % on test (validation 70.7 %),
-           BLEU-4 90.9; ships as `scene-captions`. The 6,000 updates of the recipe were not run
+measured   train.steps=2500, seed 1, 8 minutes on one CPU thread, 2026-11-18: exact match 65.5 % on test (validation
+           70.7 %), BLEU-4 90.9; ships as `scene-captions`. The 6,000 updates of the recipe were not run
 command    regard train scene_captions --out runs/scene-captions
            regard caption scene.png --see looked.png
 """

@@ -5,8 +5,9 @@ data       scenes of 64 x 64 pixels, composed from a seed: one to three of Fashi
 licence    Fashion-MNIST: MIT; Noto Emoji: Apache-2.0
 paper      Strudel et al., Segmenter, ICCV 2021, arXiv:2105.05633; the stem: Dosovitskiy et al., ICLR 2021 (hybrid)
 machine    one CPU core; 2,400 updates of 16 scenes
-expected   not known yet
-measured   not yet
+expected   not known: nobody else has these scenes
+measured   train.steps=1300, seed 1, 7 minutes on one CPU thread, 2026-11-18: mIoU 46.1 % on 200 test scenes (validation
+           45.5 %), 92.0 % of the pixels; it knows emoji and takes one piece of clothing for another: too weak to ship
 command    regard train scenes_segmenter_cpu --out runs/clothes
            regard segment scene.png --model runs/clothes --draw segments.png
            regard see scene.png --model runs/clothes
