@@ -48,6 +48,9 @@ log = logging.getLogger("regard")
 HF_IMPORTERS = {
     **{kind: f"hf.{kind}" for kind in ("bert", "gpt2", "marian", "t5")},
     **{kind: f"hf.{kind}" for kind in ("deit", "detr", "dpt", "swin", "swinv2", "vit")},
+    "imagegpt": "hf.image_gpt",
+    "parakeet_ctc": "hf.parakeet",
+    "wav2vec2-conformer": "hf.wav2vec2_conformer",
 }
 FORMAT = 3
 CONVERTED = (1, 2)  # formats with old names of fields and tensors; a script converts them
