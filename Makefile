@@ -1,5 +1,5 @@
 # make demo    translate a few sentences and draw the attention of one
-# make test    the default tests (about five minutes on two cores)
+# make test    the default tests (about six minutes on two cores)
 # make test-long   the long ones: fifty kills, ten gigabytes, four processes
 # make mutants   200 changes of the sources, each of which some test should notice (an hour on two cores)
 # make lint | docs | bench | gpu
