@@ -39,6 +39,6 @@ def recipe() -> Recipe:
             metric="loss",
             patience=0,
             final_weights="average",
-            compile=False,  # as CUDA graphs these updates take a minute, about as long as compiling for free sizes
+            compile=False,  # as CUDA graphs these updates take a minute; compiling takes over half of one
         ),
     )
