@@ -258,28 +258,6 @@ def test_minutes_end_a_run_in_time_with_a_model(recipe, tmp_path):
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
-def test_the_schedule_ends_with_the_time_limit(recipe, tmp_path, monkeypatch):
-    clock = {"now": 0.0}
-    monkeypatch.setattr("regard.training.loop.time.monotonic", lambda: clock["now"])
-    update = TrainingRun._update
-
-    def timed(self, batches):
-        update(self, batches)
-        clock["now"] += 0.5  # seconds
-
-    monkeypatch.setattr(TrainingRun, "_update", timed)
-    settings = ["train.steps=1000", "train.warmup_steps=400", "train.schedule=cosine", "train.log_interval=2"]
-    result = train(
-        override_recipe(recipe, [*settings, "train.max_minutes=0.3", "train.eval_interval=20"]), tmp_path / "run"
-    )
-    assert result["stop_reason"] == "minutes"
-    assert 36 <= result["steps"] <= 37
-    rates = [row["lr"] for row in rows(tmp_path / "run") if "lr" in row]
-    peak = recipe.train.learning_rate
-    assert max(rates) > 0.9 * peak  # the warmup became shorter
-    assert rates[-1] < 0.01 * peak
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tmp_path, monkeypatch):
     from regard.tasks.text.translation import Translation
 

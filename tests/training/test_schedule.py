@@ -102,12 +102,3 @@ def test_a_recipe_can_name_every_schedule():
     from typing import get_args, get_type_hints
 
     assert set(get_args(get_type_hints(Train)["schedule"])) == set(SCHEDULES)
-
-
-def test_a_time_limit_plans_as_many_updates_as_there_is_time_for():
-    from regard.training.schedule import planned_updates
-
-    assert planned_updates(1000, done=50, since=50, seconds=0.0, left=60) == 1000  # nothing is known yet
-    assert planned_updates(1000, done=150, since=50, seconds=10.0, left=30.0) == 450
-    assert planned_updates(1000, done=150, since=50, seconds=10.0, left=3000.0) == 1000
-    assert planned_updates(1000, done=150, since=50, seconds=10.0, left=-1.0) == 150

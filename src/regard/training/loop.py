@@ -49,7 +49,7 @@ from regard.training.optimizers.optimizer import Optimizer, parameters_without_d
 from regard.training.parallel.distributed import DistributedContext, distributed_context
 from regard.training.parallel.parallelize import ParallelModel, select_data_parallel
 from regard.training.recipe import Recipe, build, changed_settings, from_json, load_saved_recipe, save_recipe, to_json
-from regard.training.schedule import PLANNED_WARMUP_FRACTION, learning_rate_factor, planned_updates
+from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
 from regard.training.update_graph import UpdateGraphs, UpdateNumbers, training_stream
 from regard.training.weight_averaging import ExponentialMovingAverage, named_tensors
@@ -138,7 +138,6 @@ class TrainingRun:
         self._seed(latest=0)
         # the rest of the checkpoint
         self.step, self.position, self.tokens = 0, StreamPosition(), 0
-        self.planned = s.steps  # updates, where the schedule ends
         self.seconds, self.eval_seconds = 0.0, 0.0  # of updates, of evaluations
         self.evaluations, self.evals_without_improvement = 0, 0
         self.best: float | None = None
@@ -153,8 +152,7 @@ class TrainingRun:
         self.metrics = MetricsFile(out / "metrics.jsonl", self.step, world.is_main_process)
         self.loggers = Loggers(out, s.loggers if world.is_main_process else (), to_json(fitted))
         self.graphs, self.graph_message = self._make_graphs()
-        self.drawn_at, self.clock, self.deadline = -math.inf, 0.0, math.inf
-        self.timed_from: tuple[int, float] | None = None  # update and time from which the speed is measured
+        self.drawn_at, self.clock = -math.inf, 0.0
         self.stop = ""  # why the run ends early
         world.barrier()
 
@@ -201,7 +199,6 @@ class TrainingRun:
     def train(self, watch: bool = False) -> dict[str, Any]:
         """Train until the last update, or until the run is stopped."""
         s, began = self.settings, time.monotonic()
-        self.deadline, self.timed_from = began + 60 * s.max_minutes, None
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
@@ -224,7 +221,7 @@ class TrainingRun:
                     epoch_ended = self.position.epoch > epoch
                     evaluate = self.step % s.eval_interval == 0 if s.eval_interval else epoch_ended
                     regular = self.step % s.save_interval == 0 if s.save_interval else epoch_ended
-                    late = bool(s.max_minutes) and time.monotonic() > self.deadline
+                    late = bool(s.max_minutes) and time.monotonic() - began > 60 * s.max_minutes
                     self.stop = self._agree_on_stop("interrupted" if interrupt else "minutes" if late else "")
                     if self.step % s.log_interval == 0 or evaluate or regular or self.stop or self.step == s.steps:
                         self._stop_clock()
@@ -232,7 +229,6 @@ class TrainingRun:
                             self._write_row(progress)
                         if evaluate:
                             self._evaluate(progress)
-                        self._plan()
                         if regular or self.stop or self._out_of_patience() or self.step == s.steps:
                             self._save(regular)
                         self._start_clock()
@@ -283,15 +279,6 @@ class TrainingRun:
         self.seconds += spent
         self.since_log["seconds"] += spent
 
-    def _plan(self) -> None:
-        """Plan the end of the schedule, if there is a time limit; the first interval, which compiles, is not timed."""
-        if not self.settings.max_minutes:
-            return
-        now = time.monotonic()
-        since, began = self.timed_from = self.timed_from or (self.step, now)
-        planned = planned_updates(self.settings.steps, self.step, since, now - began, self.deadline - now)
-        self.planned = self.world.max_over_ranks(planned)
-
     # -- one update ----------------------------------------------------------------------------------------------------
 
     def _update(self, batches: Iterator[StreamItem[Any]]) -> None:
@@ -337,10 +324,10 @@ class TrainingRun:
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of an update, counted from 1."""
-        s, warmup = self.settings, self.settings.warmup_steps
-        if self.planned < s.steps:
-            warmup = min(warmup, round(PLANNED_WARMUP_FRACTION * self.planned))
-        return s.learning_rate * learning_rate_factor(s.schedule, step, warmup, self.planned, s.min_learning_rate_ratio)
+        s = self.settings
+        return s.learning_rate * learning_rate_factor(
+            s.schedule, step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
+        )
 
     def _loss(self, batch: Any, step: Any) -> tuple[Tensor, dict[str, Tensor]]:
         try:

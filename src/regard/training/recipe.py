@@ -43,7 +43,7 @@ class Train:
     """Training settings. Updates are counted from 1; "each epoch" means after the update that finished one."""
 
     steps: int = 10_000  # updates
-    max_minutes: float = field(0.0, low=0)  # end this session, and the schedule, after so many; 0: no limit
+    max_minutes: float = field(0.0, low=0)  # stop after so many of this session, whatever the step; 0: no limit
     seed: int = field(1, low=-(2**63), below=2**64)
     init_from: str | None = (
         None  # initial weights: a run, the folder of a saved model, or a shipped model (init_from.py)

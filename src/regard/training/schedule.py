@@ -7,9 +7,6 @@
     one_cycle      half a cosine up from a 25th of the rate, then half a cosine down to `min_ratio` · rate
     constant       linear warmup, then constant
 
-A run that its time limit will end before its last update is planned for as many updates as there is time for, at the
-speed so far (`planned_updates`): its schedule ends there, and its warmup takes at most a tenth of them.
-
 The rise of one_cycle takes `warmup` updates, or three tenths of all if that is 0; only the learning rate has a cycle,
 not the momentum. A run with wsd can be extended later, from a checkpoint of its constant part.
 
@@ -26,8 +23,6 @@ from math import cos, pi, sqrt
 WSD_DECAY_FRACTION = 0.2  # share of all updates in the decay of wsd
 ONE_CYCLE_WARMUP_FRACTION = 0.3  # share of all updates in the rise of one_cycle without warmup
 ONE_CYCLE_START_RATIO = 1 / 25  # start of one_cycle, relative to the peak
-
-PLANNED_WARMUP_FRACTION = 0.1  # largest share of the warmup in a run that a time limit will end
 
 SCHEDULES: dict[str, Callable[[int, int, int, float], float]] = {
     "inverse_sqrt": lambda n, warmup, steps, min_ratio: sqrt(max(warmup, 1) / n),
@@ -55,16 +50,6 @@ def learning_rate_factor(schedule: str, update: int, warmup: int, steps: int, mi
             else update / warmup
         )
     return SCHEDULES[schedule](update, warmup, steps, min_ratio)
-
-
-def planned_updates(steps: int, done: int, since: int, seconds: float, left: float) -> int:
-    """Return after how many updates a run will end: at `steps`, or earlier if there is no time for them.
-
-    `done` updates are done, those after `since` took `seconds` (evaluations included), and `left` seconds are left.
-    """
-    if done <= since or seconds <= 0:
-        return steps
-    return max(1, min(steps, done + int(max(0.0, left) * (done - since) / seconds)))
 
 
 def _decay_progress(n: int, start: int, steps: int) -> float:
