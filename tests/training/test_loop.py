@@ -1,10 +1,12 @@
 """The training loop: exact resume, correct gradients, nothing lost on errors."""
 
+import itertools
 import json
 import os
 import shutil
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,13 +14,13 @@ from safetensors.torch import load_file
 
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
 from regard.runtime.hardware import supports_dtype
-from regard.training import evaluate, train
+from regard.training import evaluate, loop, train
 from regard.training.device import eager_reason, select_device, select_precision
 from regard.training.loop import TrainingRun
 from regard.training.parallel.distributed import DistributedContext
 from regard.training.recipe import load_saved_recipe, override_recipe
 
-CLOCKS = ("seconds", "eval_seconds", "tokens_per_second")
+CLOCKS = ("seconds", "eval_seconds", "elapsed", "tokens_per_second")
 
 
 def rows(out):
@@ -256,6 +258,21 @@ def test_minutes_end_a_run_in_time_with_a_model(recipe, tmp_path):
     )
     assert result["stop_reason"] == "minutes"
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+def test_the_schedule_ends_with_a_budget_of_minutes_over_all_processes(recipe, tmp_path, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))  # a second a look
+    settings = ["train.steps=1000000", "train.schedule=cosine", "train.warmup_steps=2", "train.log_interval=1",
+                "train.eval_interval=1000000", "train.save_interval=1000000", "train.budget_minutes=2"]  # fmt: skip
+    first = train(override_recipe(recipe, [*settings, "train.max_minutes=1"]), tmp_path / "run")
+    second = train(override_recipe(recipe, settings), tmp_path / "run", resume=True)
+    assert first["stop_reason"] == second["stop_reason"] == "minutes"
+    rates = [row["lr"] for row in rows(tmp_path / "run") if "lr" in row]
+    assert len(rates) == second["steps"] > first["steps"] > 4
+    assert rates[1:] == sorted(rates[1:], reverse=True)  # falls after the warmup, and goes on where it was
+    assert 0.3 < rates[first["steps"] - 1] / rates[1] < 0.7
+    assert rates[-1] < 0.01 * rates[1]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_no_weight(recipe, tmp_path, monkeypatch):

@@ -185,6 +185,7 @@ def _short_recipe(recipe: Recipe, run: Path, first_step: int, steps: int) -> Rec
         log_interval=10**9,
         score_interval=0,
         max_minutes=0.0,
+        budget_minutes=0.0,
         patience=0,
         final_weights="last",
         device=device,

@@ -139,6 +139,8 @@ class TrainingRun:
         # the rest of the checkpoint
         self.step, self.position, self.tokens = 0, StreamPosition(), 0
         self.seconds, self.eval_seconds = 0.0, 0.0  # of updates, of evaluations
+        self.elapsed, self.began = 0.0, time.monotonic()  # seconds of earlier processes, start of this one
+        self.budget_used = 0.0  # share of train.budget_minutes
         self.evaluations, self.evals_without_improvement = 0, 0
         self.best: float | None = None
         self.sums: dict[str, Tensor] = {}
@@ -198,7 +200,8 @@ class TrainingRun:
 
     def train(self, watch: bool = False) -> dict[str, Any]:
         """Train until the last update, or until the run is stopped."""
-        s, began = self.settings, time.monotonic()
+        s = self.settings
+        self.began = time.monotonic()
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
@@ -221,7 +224,8 @@ class TrainingRun:
                     epoch_ended = self.position.epoch > epoch
                     evaluate = self.step % s.eval_interval == 0 if s.eval_interval else epoch_ended
                     regular = self.step % s.save_interval == 0 if s.save_interval else epoch_ended
-                    late = bool(s.max_minutes) and time.monotonic() - began > 60 * s.max_minutes
+                    late = bool(s.max_minutes) and time.monotonic() - self.began > 60 * s.max_minutes
+                    late = late or self.budget_used >= 1
                     self.stop = self._agree_on_stop("interrupted" if interrupt else "minutes" if late else "")
                     if self.step % s.log_interval == 0 or evaluate or regular or self.stop or self.step == s.steps:
                         self._stop_clock()
@@ -287,6 +291,7 @@ class TrainingRun:
         # a replica without rows in this batch got a dummy row; gradients are averaged over replicas
         weights = [(self.world.num_replicas if d.count else 0) / count for d in items]
         decay = self.ema.decay_at(self.step + 1) if self.ema is not None else 0.0
+        self._read_clock()
         numbers = UpdateNumbers(self.step, self.learning_rate(self.step + 1), decay, weights)
         inputs = [d.batch for d in items]
         if self.graphs is not None:
@@ -322,9 +327,18 @@ class TrainingRun:
             else:
                 self.sums[name] = x.clone()
 
+    def _read_clock(self) -> None:
+        """Update the share of the budget that is used; several processes use the main process's clock."""
+        if not self.settings.budget_minutes or (self.world.size > 1 and self.step % SYNC_INTERVAL):
+            return
+        used = (self.elapsed + time.monotonic() - self.began) / (60 * self.settings.budget_minutes)
+        self.budget_used = self.world.broadcast(used) if self.world.size > 1 else used
+
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of an update, counted from 1."""
+        """Return the learning rate of an update, counted from 1; after the warmup, a budget of time may be ahead of it."""
         s = self.settings
+        if step > s.warmup_steps:
+            step = max(step, int(self.budget_used * s.steps))
         return s.learning_rate * learning_rate_factor(
             s.schedule, step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
         )
@@ -494,6 +508,7 @@ class TrainingRun:
             "tokens": self.tokens,
             "seconds": self.seconds,
             "eval_seconds": self.eval_seconds,
+            "elapsed": self.elapsed + time.monotonic() - self.began,
             "evaluations": self.evaluations,
             "evals_without_improvement": self.evals_without_improvement,
             "best": self.best,
@@ -517,6 +532,7 @@ class TrainingRun:
             self.step, self.position = int(state["step"]), StreamPosition(**state["position"])
             self.tokens, self.seconds = int(state["tokens"]), float(state["seconds"])
             self.eval_seconds = float(state.get("eval_seconds", 0.0))  # an older version saved none
+            self.elapsed = float(state.get("elapsed", self.seconds + self.eval_seconds))  # likewise
             self.evaluations, self.evals_without_improvement, self.best = (
                 int(state["evaluations"]),
                 int(state["evals_without_improvement"]),

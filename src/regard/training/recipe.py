@@ -44,6 +44,9 @@ class Train:
 
     steps: int = 10_000  # updates
     max_minutes: float = field(0.0, low=0)  # stop after so many of this session, whatever the step; 0: no limit
+    # minutes of the whole run, all processes after another and evaluations counted: the schedule ends with them, or with
+    # `steps`, whichever comes first; a resumed run is then not repeatable to the bit; 0: `steps` alone
+    budget_minutes: float = field(0.0, low=0)
     seed: int = field(1, low=-(2**63), below=2**64)
     init_from: str | None = (
         None  # initial weights: a run, the folder of a saved model, or a shipped model (init_from.py)
