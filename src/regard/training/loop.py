@@ -335,7 +335,7 @@ class TrainingRun:
         self.budget_used = self.world.broadcast(used) if self.world.size > 1 else used
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of an update, counted from 1; after the warmup, a budget of time may be ahead of it."""
+        """Return the learning rate of an update, counted from 1; past the warmup, the clock may be ahead of it."""
         s = self.settings
         if step > s.warmup_steps:
             step = max(step, int(self.budget_used * s.steps))

@@ -44,8 +44,8 @@ class Train:
 
     steps: int = 10_000  # updates
     max_minutes: float = field(0.0, low=0)  # stop after so many of this session, whatever the step; 0: no limit
-    # minutes of the whole run, all processes after another and evaluations counted: the schedule ends with them, or with
-    # `steps`, whichever comes first; a resumed run is then not repeatable to the bit; 0: `steps` alone
+    # minutes of the whole run, evaluations counted, over all processes that resume it: the schedule ends with them or
+    # with `steps`, whichever comes first, so such a run is not repeatable to the bit; 0: `steps` alone
     budget_minutes: float = field(0.0, low=0)
     seed: int = field(1, low=-(2**63), below=2**64)
     init_from: str | None = (
