@@ -4,7 +4,7 @@ from regard.data.images.rendered_depth import RenderedDepth
 from regard.tasks.image import depth_estimation
 from regard.training.recipe import Train
 
-DATA = RenderedDepth()
+DATA = RenderedDepth(store=True)
 TASK = depth_estimation.Config(augment=("flip", "color_jitter"))
 TRAIN = Train(
     steps=2000,

@@ -31,6 +31,7 @@ GPU_DATA = Scenes(
     max_side=0.5,
     train_examples=20_000,
     eval_examples=500,
+    store=True,
 )
 GPU_TRAIN = replace(
     TRAIN,

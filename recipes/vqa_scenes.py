@@ -26,7 +26,7 @@ def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=0, num_classes=15),
         task=visual_question_answering.Config(),
-        data=SceneQuestions(image_size=64, batch_size=32, train_examples=40_000),
+        data=SceneQuestions(image_size=64, batch_size=32, train_examples=40_000, store=True),
         train=Train(
             steps=8000,
             learning_rate=2e-3,

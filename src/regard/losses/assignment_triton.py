@@ -1,4 +1,4 @@
-"""Assignment on the device: the Hungarian algorithm with shortest augmenting paths, one program of a Triton kernel each.
+"""Assignment on the device: the Hungarian algorithm with shortest augmenting paths, a problem a program.
 
     for each row                    find the cheapest path of alternating free and used pairs to a free column:
         until it is free            the column of least reduced cost C[i, j] - u_i - v_j joins the tree,
@@ -43,7 +43,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         u = tl.zeros([BLOCK], tl.float64)  # potentials of the rows, at the columns that they are matched with
         row_of = tl.zeros([BLOCK], tl.int32)  # the row, from 1, that a column is matched with; 0: free
         count = tl.load(count_at + problem).to(tl.int32)
-        for i in range(0, count):
+        for i in range(count):
             row_of = tl.where(j == 0, i + 1, row_of)
             u = tl.where(j == 0, 0.0, u)
             least = tl.where(real, 1e300, 1e301).to(tl.float64)  # reduced cost of the cheapest edge from the tree
@@ -53,9 +53,9 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
             row = at + i + 1
             while row > 0:
                 in_tree = tl.where(j == at, 1, in_tree)
-                costs = tl.load(
-                    cost_at + (problem * rows + row - 1) * columns + j - 1, mask=real, other=0.0
-                ).to(tl.float64)
+                costs = tl.load(cost_at + (problem * rows + row - 1) * columns + j - 1, mask=real, other=0.0).to(
+                    tl.float64
+                )
                 reduced = costs - tl.sum(tl.where(j == at, u, 0.0), 0) - v
                 open_ = real & (in_tree == 0)
                 better = open_ & (reduced < least)

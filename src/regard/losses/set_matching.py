@@ -27,6 +27,7 @@ from regard.modalities.box_geometry import centres_to_corners, generalized_iou
 
 HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 
+
 class Targets(NamedTuple):
     """The objects of a batch, padded to one number: classes, boxes as centres and sizes from 0 to 1, and how many."""
 
