@@ -43,7 +43,7 @@ def stored_rows(name: str, count: int, make: Callable[..., Callable[[int], Row]]
     maker = make(*arguments)
     sample = {i: maker(i) for i in sorted({0, count // 2, count - 1})}
     paths = [folder / f"{name}-{digest}-{number}.npy" for number in range(len(sample[0]))]
-    with _locked(folder / f"{name}-{digest}.lock"):
+    with locked(folder / f"{name}-{digest}.lock"):
         if not _are_current(paths, count, sample):
             log.warning(f"making {count:,} rows of {name}, once: {paths[0]}")
             _make_all(paths, count, sample[0], (make, arguments))
@@ -67,8 +67,7 @@ def _make_all(paths: Sequence[Path], count: int, first: Row, work: tuple[Any, An
     parts = [path.with_suffix(f".part{os.getpid()}") for path in paths]
     for part, own in zip(parts, first, strict=True):
         np.lib.format.open_memmap(part, "w+", own.dtype, (count, *own.shape)).flush()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = max(1, min(cores, count // ROWS_PER_PROCESS))
+    processes = max(1, min(available_cores(), count // ROWS_PER_PROCESS))
     try:
         if processes == 1:
             fill(parts, work, range(count))
@@ -121,9 +120,14 @@ def fill(parts: Sequence[Path], work: tuple[Any, Any], rows: range) -> None:
         array.flush()
 
 
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that one process at a time has; it ends with the process."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which one process at a time has; it ends with the process."""
     with open(path, "w") as file:
         try:
             import fcntl
