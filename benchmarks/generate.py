@@ -218,7 +218,7 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 case[f"{contender} / {peer_name}"] = harness.median_and_range(
                     [a / b for a, b in zip(speed[contender], speed[peer_name], strict=True)]
                 )
-        cases.append(case)
+        cases.append(case | harness.lap())
         ratios = ", ".join(f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name)
         print(f"batch {batch}: {ratios}", file=sys.stderr, flush=True)
     for process in children:

@@ -520,15 +520,12 @@ def main() -> None:
         others = [name for name in wanted if name != DENSE] or [DENSE]
         for start in range(0, len(others), GROUP):
             group, machine, steal = others[start : start + GROUP], harness.machine(args.device), harness.Steal()
-            cells = compare(group, args)
+            cells, when = compare(group, args), harness.lap()["measured"]
             for name, found in cells.items():
                 if name == DENSE and DENSE in record["cases"] and start:
                     continue  # of the first group; the others' serve as a check of the machine
-                when = {key: machine[key] for key in ("date", "load_at_start") if key in machine} | {
-                    "steal": steal.share()
-                }
-                record["cases"][name] = found | {"measured": when}
-            record = machine | settings | {"cases": record["cases"]}
+                record["cases"][name] = found | {"measured": when | {"steal": steal.share()}}
+            record = machine | settings | {"merged": True, "cases": record["cases"]}
             record["cases"] = {name: record["cases"][name] for name in names() if name in record["cases"]}
             if not args.quick:
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -176,6 +176,23 @@ def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, on
             torch.testing.assert_close(a[name], b[name], rtol=2e-3, atol=2e-4)
 
 
+LARGE = ["model.width=512", "model.ffn=2048", "model.encoder_layers=26", "model.decoder_layers=26", "train.ema_decay=0.0",
+         "train.optimizer=adafactor", "train.gradient_accumulation_steps=1", "train.eval_interval=100",
+         "train.log_interval=10", "train.save_interval=100", "train.learning_rate=1e-4"]  # fmt: skip
+
+
+@pytest.mark.long
+def test_four_processes_train_a_model_that_none_of_them_may_hold(recipe_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(2**20))  # so that what is freed can be taken again
+    settings = [*LARGE, "train.data_parallel=fsdp"]
+    big = {"recipe": recipe_file, "out": str(tmp_path / "big"), "settings": settings, "mebibytes": 640, "interrupt": 10}
+    launch(4, [big], tmp_path / "jobs")
+    (sharded,) = losses(tmp_path / "big")[0]
+    train(recipe_file, tmp_path / "whole", settings=[*LARGE, "train.steps=10", "train.final_weights=last"])
+    torch.testing.assert_close(losses(tmp_path / "whole")[0][0], sharded, rtol=1e-4, atol=0)
+
+
 @pytest.mark.long
 def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, recipe_file, tmp_path):
     out, marker = tmp_path / "killed", tmp_path / "marker"
