@@ -8,8 +8,8 @@
 Memory is what an update holds at its fullest moment, weights, gradients and moments with it. On a CPU it is the sum of
 the allocator's own events (torch.profiler), on a GPU its own peak (torch.cuda.max_memory_allocated). Operations are
 those of torch.utils.flop_counter. Both are asked of a second update, when all that is made once is there. The form
-"graph" is the whole compiled update as one CUDA graph, as `regard train` runs it; "estimated time / it" is the time that
-`regard cost` foretells over the measured one: 1.25 is a quarter too much.
+"graph" is the whole compiled update as one CUDA graph, as `regard train` runs it; "estimated time / it" is the time
+that `regard cost` foretells over the measured one: 1.25 is a quarter too much.
 """
 
 from __future__ import annotations
@@ -245,9 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument(
-        "--models", type=lambda text: text.split(","), help="of the table, for example transformer:base"
-    )
+    parser.add_argument("--models", type=lambda text: text.split(","), help="such as transformer:base")
     arguments = parser.parse_args()
     record = harness.machine(arguments.device)
     record["cases"] = []

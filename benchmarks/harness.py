@@ -118,7 +118,7 @@ class Steal:
 class HostLoad:
     """The load of the host by other programs: its load average without the cores that this benchmark keeps busy.
 
-    On a quiet machine it is near 0, whatever the benchmark does. Children count as long as they run, or after they ended.
+    On a quiet machine it is near 0, whatever the benchmark does.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import regard.training.loop
-from regard.core.errors import RegardError
+from regard.core.errors import RegardError, is_out_of_memory
 from regard.training import train
 from regard.training.parallel import deferred_init
 from regard.training.parallel.distributed import init_process_group
@@ -38,22 +38,27 @@ def limit_memory(mebibytes, recipe, settings):
     try:
         build(override_recipe(load_recipe(recipe), settings).model)
     except RuntimeError as error:
-        assert "allocate memory" in str(error), error
+        if not is_out_of_memory(error):
+            raise
     else:
         raise AssertionError("the whole model fits")
     gc.collect()
 
 
-def interrupt(step):
-    """Stop the run after an update, as Ctrl-C does."""
+class Ended(Exception):
+    """Raised where a job ends early."""
+
+
+def end_before(step):
+    """End the run before an update, with all that belongs to the one before."""
     update = regard.training.loop.TrainingRun._update
 
-    def interrupted(self, batches):
-        update(self, batches)
+    def ending(self, batches):
         if self.step == step:
-            os.kill(os.getpid(), signal.SIGINT)
+            raise Ended
+        update(self, batches)
 
-    regard.training.loop.TrainingRun._update = interrupted
+    regard.training.loop.TrainingRun._update = ending
 
 
 def main() -> int:
@@ -64,12 +69,14 @@ def main() -> int:
     for job in jobs:
         if "mebibytes" in job:
             limit_memory(job["mebibytes"], job["recipe"], job["settings"])
-        if "interrupt" in job:
-            interrupt(job["interrupt"])
+        if "end" in job:
+            end_before(job["end"])
         if "kill" in job:
             die(**job["kill"])
         try:
             train(job["recipe"], job["out"], job.get("resume", False), job.get("settings", []))
+        except Ended:
+            print(f"ended: {job['out']}", file=sys.stderr, flush=True)
         except RegardError as error:
             if not job.get("fails"):
                 raise

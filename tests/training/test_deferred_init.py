@@ -60,7 +60,7 @@ def test_a_weight_that_is_initialised_twice_is_computed_once():
         nn.init.normal_(layer.weight)
         return layer
 
-    model, deferred = build_deferred(build)
+    _, deferred = build_deferred(build)
     found = {}
     deferred._recorder._collect(deferred_init._storage(deferred._origins["weight"]), 99, found)
     assert [operation.call.name() for operation in found.values()] == ["aten::normal_"]

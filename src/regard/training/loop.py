@@ -35,11 +35,12 @@ from regard.core.errors import BadInput, RegardError, Unsupported, is_out_of_mem
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
 from regard.metrics.base import describe_metrics, find_metric
+from regard.runtime.inference import is_compiler_error
 from regard.tasks.base import SplitTask
 from regard.training import finalize, init_from, rng
 from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
 from regard.training.checkpoint.manifest import read_manifest
-from regard.training.compilation import CompiledTask, is_compiler_error
+from regard.training.compilation import CompiledTask
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
 from regard.training.loggers.base import Loggers
