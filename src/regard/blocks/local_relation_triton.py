@@ -10,8 +10,8 @@ of the values from the queries around, so that nothing is added atomically.
 Memory traffic per cell and group of m channels: 2 m + 3 numbers forward, about 5 m + 8 backward, for any k; neighbours
 come from the cache. All arithmetic in float32, whatever the dtype of q, k and the values.
 
-The operators are opaque to PyTorch's compiler: as `triton_op`, which it looks into, the output of the first stayed empty
-inside a compiled model (PyTorch 2.11). Registering them imports the compiler, so this file is imported only when it runs
+The operators are opaque to PyTorch's compiler: as `triton_op`, into which it looks, a compiled layer gave zeros on a
+GPU (PyTorch 2.11). Registering them imports the compiler, so this file is imported only when it runs
 (blocks/local_relation.py).
 
 Hu et al.: Local Relation Networks. ICCV 2019. arXiv:1904.11491; Milakov, Gimelshein: Online normalizer calculation for
