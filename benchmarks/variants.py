@@ -313,6 +313,10 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
         if request.get("machine"):
             pipe.send(harness.machine(args.device))
             continue
+        if request.get("warm"):  # load PyTorch's kernels
+            (torch.ones(64, 64, device=args.device) @ torch.ones(64, 64, device=args.device)).sum().item()
+            pipe.send({})
+            continue
         mode, length = request["mode"], request["length"]
         try:
             found = measure(name, mode, length, args, request.get("rounds", 0))
@@ -373,7 +377,11 @@ class GPURun:
         workers = {key: Forked(key[0], self.args) for key in compiled}
         others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
         ready = {name: Forked(name, self.args) for name in {name for name, _ in others}}  # they import meanwhile
+        for worker in ready.values():  # side by side, not each in its turn
+            worker.send(warm=True)
         self.compile(workers)
+        for worker in ready.values():
+            worker.answer()
         for key, worker in workers.items():
             self.measure(key, worker, self.args.lengths)
             worker.close()
