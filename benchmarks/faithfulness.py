@@ -1,9 +1,9 @@
 """The table of docs/how/faithfulness.md: maps of the shipped image models against known masks, and against the models.
 
-    python benchmarks/faithfulness.py [--limit 100] [--run FOLDER MAP DATA]...     -> results/faithfulness.json and the table
+    python benchmarks/faithfulness.py [--limit 100] [--run FOLDER MAP DATA]...
 
-Each --run adds a model that was trained here, as `runs/camvid-segmenter-1 class camvid`. On one CPU thread; a curve is 17
-passes of a model.
+writes results/faithfulness.json and prints the table. Each --run adds a model that was trained here, as
+`runs/camvid-segmenter-1 class camvid`. On one CPU thread; a curve is 17 passes of a model.
 """
 
 from __future__ import annotations
