@@ -13,9 +13,9 @@ Backwards the weights are recomputed from the logarithm of their sum. What the g
 for a chunk of points at a time: by one kernel up to the scores, by another from there back. The gradients of b and v
 are added to the neighbours (index_add, whose order is not fixed on a GPU; the plain form adds in the same way).
 
-Products in the dtype of a, b and v (float32 as three of tf32, or as one where torch.backends.cuda.matmul.allow_tf32 says
-so), everything else in float32. Registering an operator imports PyTorch's compiler, so this file is imported only when
-it runs (models/point_transformer.py).
+Products in the dtype of a, b and v (float32 as three of tf32, or as one where torch.backends.cuda.matmul.allow_tf32
+says so), everything else in float32. Registering an operator imports PyTorch's compiler, so this file is imported
+only when it runs (models/point_transformer.py).
 
 Zhao, Jiang, Jia, Torr, Koltun: Point Transformer. ICCV 2021. arXiv:2012.09164; Milakov, Gimelshein: Online normalizer
 calculation for softmax. arXiv:1805.02867

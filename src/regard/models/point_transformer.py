@@ -5,11 +5,11 @@
     attention   y_i = Σ_j softmax_j(γ(φ(x_i) - ψ(x_j) + δ)) ⊙ (α(x_j) + δ),   j the k nearest points of i;  O(N k C²)
     head        mean over the points and an MLP (a class for the cloud), or the decoder of a U-Net (one for each point)
 
-Scores are vectors: γ of a difference, not a product, so every channel has weights of its own, which sum to one over the
-neighbours (`watch` records a map for each channel, on the points of the input). On a GPU Triton kernels compute it
-without a tensor of all pairs (blocks/vector_attention_triton); elsewhere points are taken in chunks. A cloud is padded
-to the largest of its batch, beyond `lengths`; a batch gives what its clouds give one by one. A permutation of the points
-permutes the result.
+Scores are vectors: γ of a difference, not a product, so every channel has weights of its own, which sum to one over
+the neighbours (`watch` records a map for each channel, on the points of the input). On a GPU Triton kernels compute
+it without a tensor of all pairs (blocks/vector_attention_triton); elsewhere points are taken in chunks. A cloud is
+padded to the largest of its batch, beyond `lengths`; a batch gives what its clouds give one by one. A permutation of
+the points permutes the result.
 
 Batch norm takes its statistics from real points only. What differs from the paper: the hidden layer of θ is as wide as
 the layer's features. `share` channels may share a weight, as 8 do in the authors' code.
