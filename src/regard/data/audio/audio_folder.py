@@ -318,8 +318,8 @@ def read_transcripts(corpus: str) -> dict[str, list[Recording]]:
     if found := _from_librispeech(folder):
         return found
     raise BadInput(
-        f"{folder} has no transcripts: expected a .tsv with a file name and its text on every line, or *.trans.txt files "
-        "as in LibriSpeech"
+        f"{folder} has no transcripts: expected a .tsv with a file name and its text on every line, or *.trans.txt "
+        "files as in LibriSpeech"
     )
 
 
