@@ -3,7 +3,8 @@
     python benchmarks/own_data.py                          every case, seeds 1 2 3, one after another
     python benchmarks/own_data.py --cases texts audio --seeds 1 --minutes 1
     python benchmarks/own_data.py --jobs 6                 six runs at a time, each on two cores of its own (Linux)
-    python benchmarks/own_data.py --baselines              the baselines alone, in seconds
+    python benchmarks/own_data.py --no-baselines           where scikit-learn is not installed
+    python benchmarks/own_data.py --baselines              the baselines alone, in a minute; kept beside the results
 
     case        trained on                                        baseline
     images      160 photos in 3 classes (Flickr8k, by caption)    logistic regression on pixels
@@ -23,9 +24,11 @@ results/own-data.json: a run replaces its own rows. scikit-learn (extra `bench`)
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import math
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -43,6 +46,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "own-data.json"
 STRENGTHS = np.logspace(-4, 4, 9)  # of logistic regression, chosen by cross-validation
+PLAN_LINES = ("data ", "start ", "model ", "against ", "updates ", "time ")
 Pairs = list[tuple[Any, str]]
 
 
@@ -86,10 +90,14 @@ def cut_images(seed: int) -> tuple[Pairs, Pairs]:
         if row.split in found and most >= 3 and not any(count for count, _ in others):
             found[row.split].setdefault(name, []).append(row.image)
     with zipfile.ZipFile(next(folder.glob("*.zip"))) as photos:
-        train = [(image, name) for name, images in sorted(found["train"].items()) for image in images]
-        random.Random(seed).shuffle(train)
-        test = [(image, name) for name, images in sorted(found["test"].items()) for image in images]
-        return tuple([(photos.read(image), name) for image, name in some] for some in (train[:160], test))  # type: ignore[return-value]
+        rows = {}
+        for split, most, own in (("train", 160, seed), ("test", 120, 0)):  # as many of every class, or nearly
+            pools = {
+                name: random.Random(own).sample(images, len(images)) for name, images in sorted(found[split].items())
+            }
+            drawn = [(pool[n], name) for n in range(most) for name, pool in pools.items() if n < len(pool)]
+            rows[split] = [(photos.read(image), name) for image, name in drawn[:most]]
+        return rows["train"], rows["test"]
 
 
 def cut_texts(corpus: str, count: int = 240, most: int = 1000) -> Callable[[int], tuple[Pairs, Pairs]]:
@@ -365,47 +373,61 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
 
         score = case.measure(regard.load(out), test)
         result = json.loads((out / "result.json").read_text())
-    baseline = case.baseline(train, test)
     return {
         "case": name,
         "seed": seed,
         "metric": case.metric,
         "score": round(score, 4),
-        "baseline": round(baseline, 4),
-        "better": score > baseline if case.higher_is_better else score < baseline,
+        "baseline": None,
         "seconds": round(seconds, 1),
         "steps": result["steps"],
         "stop_reason": result["stop_reason"],
         "parameters": result["parameters"],
         "load": round(load, 1),
         "minutes": minutes,
-        "plan": [line for line in done.stderr.splitlines() if line.startswith(("data ", "start ", "model "))],
+        "plan": [line for line in done.stderr.splitlines() if line.startswith(PLAN_LINES)],
         "settings": list(settings),
+        "machine": f"{platform.processor() or platform.machine()}, 2 threads",
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def keep(row: dict[str, Any]) -> None:
-    """Write a row, in the place of an older one of the same case, seed and settings."""
+def add_baseline(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its baseline measured."""
+    case = CASES[row["case"]]
+    return row | {"baseline": round(case.baseline(*case.cut(row["seed"])), 4)}
+
+
+def read_rows() -> list[dict[str, Any]]:
+    return json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
+
+
+def keep(*new: dict[str, Any]) -> None:
+    """Write rows, in the place of older ones of the same case, seed and settings."""
     from regard.core.files import atomic_write
-    from regard.training.device import device_name
 
-    import torch  # isort: skip
-
-    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
-    row |= {"machine": device_name(torch.device("cpu")), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
     key = ("case", "seed", "minutes", "settings")
-    rows = [each for each in known if [each[k] for k in key] != [row[k] for k in key]] + [row]
-    rows.sort(key=lambda each: (list(CASES).index(each["case"]), each["settings"], each["seed"]))
-    atomic_write(
-        (json.dumps({"command": "python benchmarks/own_data.py", "rows": rows}, indent=1) + "\n").encode(), RESULTS
-    )
+    rows = {json.dumps([each[k] for k in key]): each for each in (*read_rows(), *new)}
+    ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["settings"], each["seed"]))
+    found = {"command": "python benchmarks/own_data.py", "rows": ordered}
+    atomic_write((json.dumps(found, indent=1) + "\n").encode(), RESULTS)
+
+
+def is_better(row: dict[str, Any]) -> bool:
+    return (row["score"] > row["baseline"]) is CASES[row["case"]].higher_is_better
 
 
 def describe(row: dict[str, Any]) -> str:
-    verdict = "better" if row["better"] else "WORSE"
+    verdict = (
+        ""
+        if row["baseline"] is None
+        else f", baseline {row['baseline']:.4f}: {'better' if is_better(row) else 'WORSE'}"
+    )
     return (
-        f"{row['case']:9} seed {row['seed']}  {row['metric']} {row['score']:.4f}, baseline {row['baseline']:.4f}: "
-        f"{verdict}  ({row['seconds']:.0f} s, {row['steps']} updates, load {row['load']})"
+        f"{row['case']:9} seed {row['seed']}  {row['metric']} {row['score']:.4f}{verdict}  "
+        f"({row['seconds']:.0f} s, {row['steps']} updates, load {row['load']})"
     )
 
 
@@ -416,14 +438,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, two cores each")
     parser.add_argument("--baselines", action="store_true")
+    parser.add_argument("--no-baselines", action="store_true")
     parser.add_argument("--no-write", action="store_true", help="print, and keep nothing")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of every run")
     given = parser.parse_intermixed_args()
     if given.baselines:
-        for name in given.cases:
-            case = CASES[name]
-            for seed in given.seeds:
-                print(name, seed, case.metric, round(case.baseline(*case.cut(seed)), 4), flush=True)
+        for row in read_rows():
+            if row["case"] in given.cases and row["seed"] in given.seeds:
+                keep(row := add_baseline(row))
+                print(describe(row), flush=True)
         return
     pairs: SimpleQueue[list[int]] = SimpleQueue()
     for job in range(given.jobs):
@@ -435,6 +458,7 @@ def main() -> None:
             row = measure(name, seed, given.minutes, cores, given.settings)
         finally:
             pairs.put(cores)
+        row = row if given.no_baselines else add_baseline(row)
         print(describe(row), flush=True)
         if not given.no_write:
             keep(row)

@@ -149,7 +149,7 @@ def _check_columns(file: Path, columns: Sequence[str]) -> None:
 
 def _one_line(cell: str) -> str:
     """Return a cell without line breaks: quoted cells may have some."""
-    return " ".join(cell.split("\n")).strip() if "\n" in cell or "\r" in cell else cell.strip()
+    return " ".join(cell.splitlines()).strip()
 
 
 def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -34,11 +34,21 @@ KINDS: Registry = {
 
 
 def make_plan(
-    kind: str, path: str | Path, minutes: float = 5.0, device: str = "auto", quick: bool = False, seed: int = 1
+    kind: str,
+    path: str | Path,
+    minutes: float = 5.0,
+    device: str = "auto",
+    quick: bool = False,
+    seed: int = 1,
+    source: str | None = None,
 ) -> Plan:
-    """Return the plan of a run on the data at `path`; `quick`: a few updates, to see that everything works."""
+    """Return the plan of a run on the data at `path`.
+
+    `source` is what to start from instead of what would be chosen ("none": from scratch); with `quick` the run has
+    a few updates, to see that everything works.
+    """
     place = Path(path).expanduser()
     if not place.exists():
         raise BadInput(f"there is no file or folder {place}; give the data: regard train {kind} PATH")
-    draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick)
+    draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
     return complete(draft, kind, place, minutes, device, quick, seed)

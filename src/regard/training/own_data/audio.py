@@ -10,15 +10,25 @@ from regard.data.audio.audio_folder import LabeledAudio, Recording, TranscribedA
 from regard.modalities.audio import AudioPreprocess, import_soundfile
 from regard.models import cct, ctc
 from regard.tasks.audio import audio_classification, ctc_speech_recognition
-from regard.training.own_data.plan import Candidate, Draft, base_train, describe_counts, run_name, val_fraction
+from regard.training.own_data.plan import (
+    VAL_FRACTION,
+    Candidate,
+    Draft,
+    base_train,
+    describe_counts,
+    num_train,
+    run_name,
+)
 from regard.training.recipe import Recipe
 
 MOST_SECONDS = 10.0  # of a labelled recording; the middle of longer ones is read
 FEW_WORDS = 60  # kinds of words up to which they are the labels of CTC, if each is said often
 
 
-def draft(path: Path, quick: bool = False) -> Draft:
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of recordings."""
+    if source not in (None, "none"):
+        raise BadInput(f"recordings are learnt from scratch; leave out train.init_from={source}, or write a recipe")
     return _transcripts(path, quick) if has_transcripts(path) else _labels(path, quick)
 
 
@@ -48,13 +58,17 @@ def _labels(path: Path, quick: bool) -> Draft:
     if len(classes) < 2:
         raise BadInput(f"{path} has one folder of recordings ({classes[0]}); expected one for each of 2 labels or more")
     count = len(recordings)
-    fraction = val_fraction(count)
-    train = count if "val" in found else count - max(1, round(fraction * count))
+    train = count if "val" in found else num_train(count)
     frames = how.num_frames(int(how.sample_rate * min(MOST_SECONDS, 1.1 * seconds[int(0.98 * (len(seconds) - 1))])))
     frames = 8 * max(4, round(frames / 8))
     batch = min(16, max(2, train // 4))
     own = LabeledAudio(
-        str(path), batch_size=batch, val_fraction=fraction, preprocess=how, max_frames=frames, mel_width=how.n_mels // 6
+        str(path),
+        batch_size=batch,
+        val_fraction=VAL_FRACTION,
+        preprocess=how,
+        max_frames=frames,
+        mel_width=how.n_mels // 6,
     )
     task = audio_classification.Config(label_smoothing=0.1, mixup=0.2)
     settings = base_train(learning_rate=1e-3, weight_decay=0.05, ema_decay=0.99, metric="loss")
@@ -97,14 +111,13 @@ def _transcripts(path: Path, quick: bool) -> Draft:
     count, words = len(recordings), [word for text in texts for word in text.split()]
     if count < 10:
         raise BadInput(f"{path} has {count} transcribed recordings; expected at least 10, and some hundreds to learn")
-    fraction = val_fraction(count)
-    train = count if "val" in found else count - max(1, round(fraction * count))
+    train = count if "val" in found else num_train(count)
     few = len(set(words)) <= FEW_WORDS and len(words) >= 8 * len(set(words))
     batch = min(16, max(2, train // 4))
     own = TranscribedAudio(
         str(path),
         batch_size=batch,
-        val_fraction=fraction,
+        val_fraction=VAL_FRACTION,
         preprocess=how,
         tokenizer="word" if few else "char",
         mel_width=how.n_mels // 6,

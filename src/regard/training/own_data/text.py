@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from regard.core.errors import BadInput
@@ -18,8 +19,9 @@ ROWS = 16  # rows of an update
 SIZES = ((256, 6), (192, 4), (128, 4), (96, 3))  # width and layers, largest first
 
 
-def draft(path: Path, quick: bool = False) -> Draft:
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on text."""
+    source = None if source == "none" else source
     data = TextFile(str(path), context_length=CONTEXT, batch_size=ROWS)
     text = data.read("train")
     whole = data.read("all") if "all" in data.splits() else text
@@ -42,8 +44,8 @@ def draft(path: Path, quick: bool = False) -> Draft:
         name=run_name(path),
         data=f"{len(whole.encode()) / 1000:,.0f} kB of text in {lines:,} lines, {kinds} kinds of characters; the last "
         f"tenth ({len(data.read('val')):,} characters) kept for validation",
-        start="from scratch",
-        candidates=[_candidate(data, *sizes, dropout) for sizes in (((32, 1),) if quick else SIZES)],
+        start=source or "from scratch",
+        candidates=[_candidate(data, *sizes, dropout, source) for sizes in (((32, 1),) if quick or source else SIZES)],
         examples=max(1, tokens // CONTEXT),
         per_update=ROWS,
         regularisation=f"dropout {dropout:g}, weight decay, averaged weights",
@@ -51,7 +53,9 @@ def draft(path: Path, quick: bool = False) -> Draft:
     )
 
 
-def _candidate(data: TextFile, width: int, layers: int, dropout: float) -> Candidate:
+def _candidate(data: TextFile, width: int, layers: int, dropout: float, source: str | None) -> Candidate:
+    from regard.training.init_from import adopt_source
+
     model = Config(
         vocab=0,
         width=width,
@@ -66,4 +70,5 @@ def _candidate(data: TextFile, width: int, layers: int, dropout: float) -> Candi
         positions="rotary",
     )
     train = base_train(optimizer="muon", learning_rate=4e-3, weight_decay=0.1, ema_decay=0.99, metric="loss")
-    return Candidate(Recipe(model, language_modeling.Config(), data, train), epochs=60, least=25)
+    recipe = Recipe(model, language_modeling.Config(), data, replace(train, init_from=source))
+    return Candidate(adopt_source(recipe)[0], epochs=60, least=25)
