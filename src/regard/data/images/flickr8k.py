@@ -77,6 +77,14 @@ class Flickr8k(Dataset):
         """Return the photographs and their captions."""
         return read_captions(data_dir.find_dataset(self.corpus))
 
+    def files(self) -> ImageFiles:
+        """Return the photographs, by name."""
+        folder = data_dir.find_dataset(self.corpus)
+        archives = sorted(folder.glob("*.zip"))
+        if len(archives) > 1:
+            raise BadInput(f"{folder} has {len(archives)} zip archives; expected one, with the photographs")
+        return ImageFiles(archives[0] if archives else folder / "images")
+
     def part(self, split: str) -> list[CaptionRow]:
         """Return the photographs of a split."""
         name = self.split(split)
@@ -102,8 +110,7 @@ class Flickr8k(Dataset):
     def load(self, split: str, tokenizer: Tokenizer) -> CaptionSplit:
         part = self.part(split)
         flip = self.flip and self.split(split) == "train"
-        files = _photographs(data_dir.find_dataset(self.corpus))
-        photographs = Photographs(files, [row.image for row in part], self.preprocess)
+        photographs = Photographs(self.files(), [row.image for row in part], self.preprocess)
         encoder = self.load_encoder()
         pictures = photographs if encoder is None else StoredVectors(photographs, encoder, flip)
         return CaptionSplit(pictures, [row.captions for row in part], tokenizer, self.batch_size, self.max_length, flip)
@@ -192,13 +199,6 @@ def _digest(arrays: Iterable[Any]) -> str:
     for x in arrays:
         found.update(np.ascontiguousarray(x).data)
     return found.hexdigest()
-
-
-def _photographs(folder: Path) -> ImageFiles:
-    archives = sorted(folder.glob("*.zip"))
-    if len(archives) > 1:
-        raise BadInput(f"{folder} has {len(archives)} zip archives; expected one, with the photographs")
-    return ImageFiles(archives[0] if archives else folder / "images")
 
 
 @lru_cache(maxsize=2)
