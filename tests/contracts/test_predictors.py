@@ -25,6 +25,7 @@ from regard.models.t5 import Config as T5Config
 from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
+from regard.tasks.audio.audio_classification import AudioClassifier
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.graphs.graph_classification import GraphClassifier
@@ -197,6 +198,12 @@ MAKE = {
         ["a", "b", "c"],
         GraphPreprocess(1, "laplacian", 3),
     ),
+    "audio_classification": lambda: AudioClassifier(
+        perturb(build("cct", size="tiny", num_classes=3, channels=1, image_size=(24, 40))),
+        ["no", "yes", "why"],
+        AudioPreprocess(),
+        max_frames=24,
+    ),
     "point_classification": lambda: PointClassifier(
         perturb(build("point_transformer", size="tiny", num_classes=3)), ["a", "b", "c"], PointPreprocess(40)
     ),
@@ -233,6 +240,7 @@ ITEMS = {
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "joint_speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "audio_classification": [(WAVE,), (WAVE[:2500],), (WAVE[::2],)],
     "arithmetic": [("1011+110",), ("1+1",)],
     "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
