@@ -37,6 +37,7 @@ class View(StrEnum):
     pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
     gates = "gates"  # of an image: weights of channels
     points = "points"  # of a point cloud: the weight that each point gets
+    labels = "labels"  # of a point cloud: the label of each point
 
 
 def see(
@@ -83,7 +84,7 @@ def see(
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
             "pooling (of a head that pools by attention), gates (of channels), path (of glimpses). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout. "
-            "Point cloud: points (the weight that each gets).",
+            "Point cloud: points (the weight that each gets), labels (of a segmentation).",
             show_default="cross, or heads without cross-attention; class for an image",
         ),
     ] = None,
