@@ -5,9 +5,7 @@ from regard.training.recipe import Train
 
 # of the 10k, the training part of task 3 is not at hand
 TASKS_OF_10K = tuple(task for task in range(1, 21) if task != 3)
-DATA_10K = Stories(
-    "babi", tasks=TASKS_OF_10K, size="10k", max_sentences=70, batch_size=64, similar_lengths=True
-)
+DATA_10K = Stories("babi", tasks=TASKS_OF_10K, size="10k", max_sentences=70, batch_size=64, similar_lengths=True)
 TRAIN = Train(
     precision="float32",
     schedule="cosine",

@@ -1,8 +1,8 @@
 """bAbI 10k, 19 tasks in one model: a DNC writes the sentences of a story to its memory and reads along them.
 
 task       choose the answer to a question about a story
-data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of held-out
-           training stories for validation, 19,000 to test
+data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of
+           held-out training stories for validation, 19,000 to test
 licence    CC BY 3.0 (Facebook, 2015)
 paper      Graves et al., Hybrid computing using a neural network with dynamic external memory, Nature 538, 2016;
            Csordás, Schmidhuber, ICLR 2019, arXiv:1904.10278 (masking, de-allocation, sharpened links)

@@ -1,8 +1,8 @@
 """bAbI 10k, 19 tasks in one model: three hops of attention over the sentences of a story, with ten times the questions.
 
 task       choose the answer to a question about a story
-data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of held-out
-           training stories for validation, 19,000 to test
+data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of
+           held-out training stories for validation, 19,000 to test
 licence    CC BY 3.0 (Facebook, 2015)
 paper      Sukhbaatar et al., End-To-End Memory Networks, NeurIPS 2015, arXiv:1503.08895
 machine    one GPU, or an hour of a CPU thread

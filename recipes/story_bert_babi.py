@@ -1,8 +1,8 @@
 """bAbI 10k, 19 tasks in one model: a small BERT from scratch, to compare memory networks with.
 
 task       choose the answer to a question about a story
-data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of held-out
-           training stories for validation, 19,000 to test
+data       bAbI 10k without task 3, whose training part is not at hand: 171,000 questions to train on, 19,000 of
+           held-out training stories for validation, 19,000 to test
 licence    CC BY 3.0 (Facebook, 2015)
 paper      Devlin et al., BERT, NAACL 2019; Weston et al. 2015, arXiv:1502.05698
 machine    one GPU

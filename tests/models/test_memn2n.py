@@ -5,8 +5,8 @@ import torch
 
 import regard
 from regard.attention.mechanisms.softmax import SoftmaxAttention
-from regard.core.errors import BadInput
 from regard.blocks.sentence_vectors import sentence_vectors
+from regard.core.errors import BadInput
 from regard.models.memn2n import Config, MemN2N
 from regard.tokens.story_words import PAD, UNKNOWN
 

@@ -92,7 +92,10 @@ class Loops:
     def respond(self, knowns):
         x = sum(self.phi(self.u_r, self.rows * n, words) for n, (words, _) in enumerate(knowns))
         e_x, one = self.e(self.u_r, x, "response"), torch.ones(1, dtype=torch.float64)
-        answers = [self.e(self.u_r, self.phi(self.u_r, (1 + self.c.hops) * self.rows + k, one), "response") for k in range(ANSWERS)]
+        answers = [
+            self.e(self.u_r, self.phi(self.u_r, (1 + self.c.hops) * self.rows + k, one), "response")
+            for k in range(ANSWERS)
+        ]
         return torch.stack([e_x @ answer for answer in answers])
 
     def read(self, sentences, question):

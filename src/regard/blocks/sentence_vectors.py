@@ -14,13 +14,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.shapes import Float, Int, Tensor
 from regard.tokens.story_words import PAD, UNKNOWN
 
 
-def sentence_vectors(
-    words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"]
-) -> Float[Tensor, "N tables D"]:
+def sentence_vectors(words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"]) -> Float[Tensor, "N tables D"]:
     """Return the vectors of sentences, by every table of word vectors."""
     slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
     known = (words > UNKNOWN).to(table.dtype)

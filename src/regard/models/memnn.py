@@ -12,8 +12,8 @@ other memories in both orders (`rank`; the task sums it). MemN2N makes the choic
 
 Φ_t are three numbers: x against y, x against y', y against y', 1 if the first is newer, -1 if it is older. A word has a
 vector of its own for each of its parts: in a question, in a memory to choose, in a fact and, for the response, in the
-first fact, the second, ... With `adaptive` an empty memory after the newest may win from the second fact on, and ends the
-search. n-grams share `ngram_rows` vectors by a hash.
+first fact, the second, ... With `adaptive` an empty memory after the newest may win from the second fact on, and ends
+the search. n-grams share `ngram_rows` vectors by a hash.
 
 What differs from the papers: their time features are 1 for older and 0 for newer. A challenger in the loop is newer
 than the winner and older than the question: all three would be 0, and "the newest wins" could not be learned. Of

@@ -11,8 +11,8 @@
 MemN2N keeps a cell for every sentence; here the model decides what is written, where, and what is freed. O(N²) a step
 for the links, and S + hops steps after each other.
 
-What differs from the paper: it reads a word at a step, a story with all of its questions in one tape, and answers word by
-word. Here a sentence is a step (about seven times fewer), a tape has one question, and an answer is a class.
+What differs from the paper: it reads a word at a step, a story with all of its questions in one tape, and answers word
+by word. Here a sentence is a step (about seven times fewer), a tape has one question, and an answer is a class.
 
 Graves et al.: Hybrid computing using a neural network with dynamic external memory. Nature 538, 2016
 """
@@ -76,7 +76,7 @@ class StoryDNC(ModelContract):
         validate(config)
         check_answers(config.num_classes, config.vocab)
         self.config, c = config, config
-        self.words = nn.Parameter(0.1 * torch.randn(c.vocab, 1, c.width))
+        self.words = nn.Parameter(0.5 * torch.randn(c.vocab, 1, c.width))
         self.machine = DNC(
             dnc.Config(
                 input_dim=2 * c.width,  # a sentence and a question; one of them is zeros

@@ -63,7 +63,7 @@ def allocate(usage: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N"]:
 
 
 class _Allocated(torch.autograd.Function):
-    """The allocation, with a gradient in a few passes: ∂/∂u_i Σ_j g_j a_j = (Σ_{j>i} g_j a_j) / u_i - g_i Π_{k<i} u_k."""
+    """The allocation; ∂/∂u_i Σ_j g_j a_j = (Σ_{j>i} g_j a_j) / u_i - g_i Π_{k<i} u_k for sorted cells."""
 
     @staticmethod
     def forward(ctx: Any, usage: Tensor) -> Tensor:
