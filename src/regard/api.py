@@ -73,7 +73,10 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
             if is_dataclass(hint):  # a value such as Preprocess, stored as plain values
                 arguments[key] = coerce(value, hint, key)
         parts = (found.model, found.text) if "text" in takes else (found.model,)  # else a task without words
-        return cls(*parts, **arguments)
+        made = cls(*parts, **arguments)
+    if found.domains:
+        made.domains = found.domains
+    return made
 
 
 def predictor_class(source: str | Path) -> type[Predictor] | None:
@@ -111,7 +114,8 @@ def save(
         save_model(folder, thing, text, task, card, dtype)
         return
     own = _task_config(thing)
-    save_model(folder, thing.model, text or getattr(thing, "text", None), own if task is None else task, card, dtype)
+    domains, text = getattr(thing, "domains", None), text or getattr(thing, "text", None)
+    save_model(folder, thing.model, text, own if task is None else task, card, dtype, domains)
 
 
 def _task_config(thing: Any) -> dict[str, Any]:

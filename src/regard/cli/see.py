@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import is_strict
 from regard.core.errors import BadInput, Unsupported, oom_advice
 
 if TYPE_CHECKING:
@@ -175,6 +176,10 @@ def see(
     values = _read(name, predictor, inputs) | more
     with oom_advice("use a smaller --beam-size or a shorter input"):
         inspection = inspect(predictor, values, name=parse_model_argument(name)[0])
+    if inspection.warning and is_strict():
+        raise BadInput(inspection.warning)
+    for line in filter(None, [inspection.warning]):
+        print_status(line)
     figure = make_figure(inspection, options, Path(inputs[0]).name)
     if figure.note:
         print_status(figure.note)
