@@ -37,6 +37,7 @@ class View(StrEnum):
     relevance = "relevance"  # of an image: attention x gradient for a label
     pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
     gates = "gates"  # of an image: weights of channels
+    gradcam = "gradcam"  # of an image: where a network of convolutions finds a label
     points = "points"  # of a point cloud: the weight that each point gets
 
 
@@ -82,10 +83,11 @@ def see(
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
-            "pooling (of a head that pools by attention), gates (of channels), path (of glimpses). "
+            "pooling (of a head that pools by attention), gates (of channels), path (of glimpses), gradcam (of "
+            "convolutions). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout. "
             "Point cloud: points (the weight that each gets).",
-            show_default="cross, or heads without cross-attention; class for an image",
+            show_default="cross, or heads without cross-attention; class or gradcam for an image",
         ),
     ] = None,
     layer: Annotated[

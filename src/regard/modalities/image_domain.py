@@ -9,7 +9,7 @@ a share has about the same variance everywhere (Hellinger).
 
 It knows nothing of the model, so it says that a picture looks different, not that the answer is wrong: a photo of
 another kind of clothing on black passes. On Fashion-MNIST it finds more of what is foreign than the maximum
-probability, the energy or the Mahalanobis distance of the model's own features (docs/how/out-of-domain.md).
+probability, the energy or the Mahalanobis distance of the model's own features (docs/notes/2026-11-19.md).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ not in the training data is always noted. The words are stored as a Bloom filter
 languages of a language identifier): a byte for each word, of which one in forty that was never seen passes for known.
 With several groups, the one that surprises least counts: a text must be like one of them.
 
-Compared with n-grams of characters of the same size, words find more of other languages (docs/how/out-of-domain.md).
+N-grams of characters find other languages as well only with tables of several hundred kilobytes, and cannot say what is
+unusual (docs/notes/2026-11-19.md).
 
 Bloom: Space/Time Trade-offs in Hash Coding with Allowable Errors. CACM 13(7), 1970.
 """
