@@ -160,7 +160,7 @@ def _resolve_folder(source: str | Path) -> Path:
     if isinstance(source, str) and source in known:
         return known[source]
     if isinstance(source, str) and source in PACKAGED_MODELS:
-        return _package_folder(source)
+        return package_folder(source)
     path = Path(source)
     if not path.exists() and path.name == str(source):  # a bare word: a name rather than a path
         raise UnknownName(
@@ -169,7 +169,7 @@ def _resolve_folder(source: str | Path) -> Path:
     return path
 
 
-def _package_folder(name: str) -> Path:
+def package_folder(name: str) -> Path:
     """Return the folder of a model in another package, which is located but not imported."""
     package, inside, wanted = PACKAGED_MODELS[name]
     found = find_spec(package)

@@ -39,6 +39,7 @@ class View(StrEnum):
     gates = "gates"  # of an image: weights of channels
     gradcam = "gradcam"  # of an image: where a network of convolutions finds a label
     points = "points"  # of a point cloud: the weight that each point gets
+    labels = "labels"  # of a point cloud: the label of each point
 
 
 def see(
@@ -86,7 +87,7 @@ def see(
             "pooling (of a head that pools by attention), gates (of channels), path (of glimpses), gradcam (of "
             "convolutions). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout. "
-            "Point cloud: points (the weight that each gets).",
+            "Point cloud: points (the weight that each gets), labels (of a segmentation).",
             show_default="cross, or heads without cross-attention; class or gradcam for an image",
         ),
     ] = None,
