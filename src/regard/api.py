@@ -93,7 +93,7 @@ def _load_imagenet(device: str | torch.device) -> Any:
     from regard.tasks.image.image_classification import ImageClassifier
     from regard.weights.other import efficientnet_lite
 
-    _package_folder(IMAGENET)
+    package_folder(IMAGENET)
     model, shown = efficientnet_lite.load("lite2")
     return ImageClassifier(model.to(device), efficientnet_lite.class_names(), shown["preprocess"])
 
