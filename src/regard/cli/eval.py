@@ -85,8 +85,9 @@ def evaluate(
         typer.Option(
             metavar="METHOD",
             help="Score these maps of an image model instead, against known masks, by deletion and insertion, and with "
-            "shuffled weights: rollout, class, relevance, pooling, glimpses (classifiers), cross, rollout (detectors). "
-            "--data is scenes, one_object, camvid, fashion_mnist or mnist.",
+            "shuffled weights: rollout, class, relevance, pooling, glimpses (classifiers), cross, rollout (detectors), "
+            "class (segmenters), align (captioners), cross (questions). --data is scenes, one_object, camvid, "
+            "fashion_mnist, mnist, scene_captions, or count_questions, same_, colour_, side_questions.",
         ),
     ] = None,
     device: Annotated[
