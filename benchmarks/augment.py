@@ -200,7 +200,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             for peer in CONTENDERS[1:]:
                 pairs = zip(speed["regard"], speed[peer], strict=True)
                 found[f"regard / {peer}"] = harness.median_and_range(a / b for a, b in pairs)
-            cases.append(found)
+            cases.append(found | harness.lap())
     for process in children:
         process.close()
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "threads": 1, "cases": cases}

@@ -1,12 +1,15 @@
 """What `regard cost` says beside what is: peak memory and operations of real updates, and on a GPU their time.
 
     python benchmarks/cost.py                   CPU: the allocator's record, torch's counter -> results/cost-cpu.json
-    python benchmarks/cost.py --device cuda     GPU: eager and compiled, and seconds         -> results/cost-cuda.json
+    python benchmarks/cost.py --device cuda     GPU: eager, compiled, CUDA graph; seconds    -> results/cost-cuda.json
     add --quick for seconds (four small cases, no file written)
+    --models transformer:base,vit:b16           these alone, nothing written
 
 Memory is what an update holds at its fullest moment, weights, gradients and moments with it. On a CPU it is the sum of
 the allocator's own events (torch.profiler), on a GPU its own peak (torch.cuda.max_memory_allocated). Operations are
-those of torch.utils.flop_counter. Both are asked of a second update, when all that is made once is there.
+those of torch.utils.flop_counter. Both are asked of a second update, when all that is made once is there. The form
+"graph" is the whole compiled update as one CUDA graph, as `regard train` runs it; "estimated time / it" is the time
+that `regard cost` foretells over the measured one: 1.25 is a quarter too much.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import gc
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import harness
@@ -69,7 +73,11 @@ CASES: dict[str, list[tuple[str, list[str], InputShape, ExecutionPlan]]] = {
         ("cct:7-3x1", [*NO_DROP_PATH, "attention_dropout=0"], InputShape(batch=16), ExecutionPlan("float32")),
     ],
     "cuda": [
+        ("transformer:tiny", [], InputShape(batch=256, length=32), ExecutionPlan()),
         ("transformer:base", [], InputShape(batch=64, length=64), ExecutionPlan()),
+        ("transformer:base", [], InputShape(batch=128, length=64), ExecutionPlan()),
+        ("cct:7-3x1", NO_DROP_PATH, InputShape(batch=512), ExecutionPlan()),
+        ("gpt:char", ["vocab=65", *NO_DROPOUT], InputShape(batch=64, length=256), ExecutionPlan()),
         ("transformer:big", [], InputShape(batch=64, length=64), ExecutionPlan()),
         ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan()),
         ("gpt:gpt2", ["vocab=50304", *NO_DROPOUT], InputShape(batch=32, length=1024), ExecutionPlan(recompute=True)),
@@ -100,6 +108,7 @@ class Real:
     def __init__(
         self, config: Any, shape: InputShape, plan: ExecutionPlan, device: str, compiled: bool = False
     ) -> None:
+        self.run: Callable[[], None] = self.update
         torch.manual_seed(0)
         self.model, self.plan, self.device = meta_model.build(config).train().to(device), plan, device
         self.batch = {name: x.to(device) for name, x in meta_model.make_batch(self.model, shape).items()}
@@ -140,12 +149,25 @@ class Real:
             peak = max(peak, current)
         return peak
 
+    def capture(self) -> None:
+        """Capture the update as a CUDA graph, which `seconds` then replays."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.update()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.update()
+        self.run = graph.replay
+
     def seconds(self, repeats: int = 20) -> float:
         durations = []
         for _ in range(repeats):
             torch.cuda.synchronize()
             began = time.perf_counter()
-            self.update()
+            self.run()
             torch.cuda.synchronize()
             durations.append(time.perf_counter() - began)
         return statistics.median(durations[repeats // 4 :])
@@ -159,14 +181,20 @@ def compare(name: str, settings: list[str], shape: InputShape, plan: ExecutionPl
     estimated = {"memory_mib": (constant_bytes + sum(found.peak.values())) / 2**20}
     estimated["gflops"] = found.operations("forward", "loss", "backward") / 1e9
     contenders = {"estimated": estimated}
-    for form in ("eager", "compiled") if device == "cuda" else ("eager",):
+    for form in ("eager", "compiled", "graph") if device == "cuda" else ("eager",):
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
-        real = Real(config, shape, plan, device, form == "compiled")
+        real = Real(config, shape, plan, device, form != "eager")
         measured: dict[str, float] = {}
         if form == "eager":
             measured["gflops"] = real.operations() / 1e9
         measured["memory_mib"] = (real.peak() - before + (constant_bytes if device == "cpu" else 0)) / 2**20
         if device == "cuda":
+            if form == "graph":
+                try:
+                    real.capture()
+                except RuntimeError as error:
+                    print(f"{name}: not captured: {str(error).splitlines()[0]}", flush=True)
+                    continue
             measured["milliseconds"] = 1e3 * real.seconds()
         contenders[form] = measured
         del real
@@ -195,14 +223,13 @@ def compare(name: str, settings: list[str], shape: InputShape, plan: ExecutionPl
         contender: {key: float(f"{value:.5g}") for key, value in numbers.items()}
         for contender, numbers in contenders.items()
     }
-    for contender in contenders:
+    for contender, found in contenders.items():
         if contender != "estimated":
-            ratio = contenders["estimated"]["memory_mib"] / contenders[contender]["memory_mib"]
-            case[f"estimated / {contender}"] = {
-                "median": round(ratio, 4),
-                "min": round(ratio, 4),
-                "max": round(ratio, 4),
-            }
+            memory_ratio = estimated["memory_mib"] / found["memory_mib"]
+            case[f"estimated / {contender}"] = harness.median_and_range([memory_ratio])
+            if "milliseconds" in found:
+                time_ratio = estimated["milliseconds"] / found["milliseconds"]
+                case[f"estimated time / {contender}"] = harness.median_and_range([time_ratio])
     return case
 
 
@@ -218,13 +245,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--models", type=lambda text: text.split(","), help="such as transformer:base")
     arguments = parser.parse_args()
     record = harness.machine(arguments.device)
     record["cases"] = []
     for case in QUICK if arguments.quick else CASES[arguments.device]:
-        record["cases"].append(compare(*case, arguments.device))
+        if arguments.models and case[0] not in arguments.models:
+            continue
+        record["cases"].append(compare(*case, arguments.device) | harness.lap())
         print(record["cases"][-1], flush=True)
-    if not arguments.quick:
+    if not (arguments.quick or arguments.models):
         harness.write(f"cost-{arguments.device}.json", record)
 
 

@@ -283,7 +283,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     cases = []
     for model in arguments.models:
         with contenders(arguments) as children:
-            cases.append(compare_case(children, model, arguments))
+            cases.append(compare_case(children, model, arguments) | harness.lap())
         ratios = [f"{k} {v['median']:.3f}" for k, v in cases[-1].items() if " / " in k]
         print(f"{model} {arguments.what}: {', '.join(ratios)}", file=sys.stderr, flush=True)
     return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}

@@ -368,7 +368,7 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
         if arguments.what != "cpu":
             sizes = lengths(case, arguments.quick)
             row["non_padding_fraction"] = round(sum(sizes) / (len(sizes) * max(sizes)), 3)
-        cases.append(row)
+        cases.append(row | harness.lap())
         print(f"{case}: " + ", ".join(f"{k} {v['median']:.2f}" for k, v in row.items() if " / " in k), file=sys.stderr)
     for contender_process in children:
         contender_process.close()

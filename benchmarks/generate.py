@@ -1,7 +1,7 @@
 """Generation speed: GPT-2 124M, Regard against transformers' `generate` with the same weights, taking turns.
 
     python benchmarks/generate.py                     CPU, float32, 2 threads                     -> generate-cpu.json
-    python benchmarks/generate.py --device cuda       bfloat16; ours, ours compiled, transformers -> generate-cuda.json
+    python benchmarks/generate.py --device cuda       bfloat16; these and compiled steps          -> generate-cuda.json
     add --quick for seconds (a small model, no file written)
 
 The weights are random (fixed seed), made by transformers and read by ours through its table. Every prompt has 32
@@ -14,7 +14,7 @@ and after the first difference all the rest does).
     regard+compiled       the same with the step compiled (runtime.inference.compile_step), on a GPU
     regard-int8           int8 weights and products (runtime.inference.quantize_int8), on a CPU, if selected
     transformers          generate with its defaults: a cache that grows
-    transformers-static   generate with cache_implementation="static", which compiles its step, if selected
+    transformers-static   generate with cache_implementation="static", which compiles its step, on a GPU
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 case[f"{contender} / {peer_name}"] = harness.median_and_range(
                     [a / b for a, b in zip(speed[contender], speed[peer_name], strict=True)]
                 )
-        cases.append(case)
+        cases.append(case | harness.lap())
         ratios = ", ".join(f"{name} {value['median']:.2f}" for name, value in case.items() if " / " in name)
         print(f"batch {batch}: {ratios}", file=sys.stderr, flush=True)
     for process in children:
@@ -260,8 +260,11 @@ def main() -> None:
         return save_random_gpt2(arguments.folder, SMALL if arguments.quick else BASE)
     if arguments.child:
         return child(arguments.child, arguments.folder, arguments.device, arguments.dtype)
-    compiled = ["regard+compiled"] if arguments.device == "cuda" else []  # a CPU's shapes grow: nothing to compile
-    arguments.contenders = arguments.contenders or ["regard", *compiled, "transformers"]
+    # a CPU's shapes grow: nothing to compile
+    on_gpu = ["regard", "regard+compiled", "transformers", "transformers-static"]
+    arguments.contenders = arguments.contenders or (
+        on_gpu if arguments.device == "cuda" else ["regard", "transformers"]
+    )
     arguments.cases = arguments.cases or CASES
     if arguments.quick:
         arguments.rounds, arguments.new = 2, min(arguments.new, 16)

@@ -22,7 +22,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-PACKAGES = ("regard", "torch", "transformers", "ctranslate2", "numpy")
+PACKAGES = ("regard", "torch", "transformers", "ctranslate2", "onnxruntime", "numpy")
+MAX_LOAD = 2.0  # of the host by other programs; a timing above it is marked
 
 
 class Child:
@@ -114,11 +115,67 @@ class Steal:
         return round(spent[7] / max(sum(spent[:8]), 1), 4)
 
 
+class HostLoad:
+    """The load of the host by other programs: its load average without the cores that this benchmark keeps busy.
+
+    On a quiet machine it is near 0, whatever the benchmark does.
+    """
+
+    def __init__(self) -> None:
+        self.began, self.spent = time.monotonic(), _own_cpu_seconds()
+
+    def read(self) -> float | None:
+        """Return the load since this was made; None if unknown."""
+        if not hasattr(os, "getloadavg"):
+            return None
+        seconds = time.monotonic() - self.began
+        # the load average looks back about a minute, so a shorter measurement counts for its share of one
+        own = (_own_cpu_seconds() - self.spent) / max(seconds, 60)
+        return round(max(0.0, os.getloadavg()[0] - own), 2)
+
+
+def _own_cpu_seconds() -> float:
+    """Return the CPU time of this process and its children, running or ended (running ones on Linux only)."""
+    total = sum(os.times()[:4])
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[1]) == os.getpid():
+            total += sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def lap() -> dict[str, Any]:
+    """Return under which conditions the case was measured that ends now: its command, date, versions and host load.
+
+    It began at the lap before, or when `machine` was asked. A case that is kept beside later ones keeps its own.
+    """
+    global _load
+    found = {"command": _command(), "date": _today(), "versions": versions(), "load": _load.read()}
+    _load = HostLoad()
+    return {"measured": found}
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def _command() -> str:
+    return " ".join(["python", os.path.relpath(sys.argv[0], HERE.parent), *sys.argv[1:]])
+
+
+_load = HostLoad()  # since the last lap
+
+
 def machine(device: str = "cpu") -> dict[str, Any]:
     """Return the date, command, hardware and versions to store with a result."""
+    global _load
+    _load = HostLoad()
     record: dict[str, Any] = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": " ".join(["python", os.path.relpath(sys.argv[0], HERE.parent), *sys.argv[1:]]),
+        "date": _today(),
+        "command": _command(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -163,8 +220,17 @@ def _cpu() -> str:
 
 
 def write(name: str, record: dict[str, Any]) -> Path:
-    """Write a result file atomically."""
+    """Write a result file atomically; cases without conditions of their own get those of the last lap.
+
+    A timing taken while the host was busy is named here and marked on the results page.
+    """
     RESULTS.mkdir(exist_ok=True)
+    bare = [case for case in cases(record) if "measured" not in case]
+    for case, found in zip(bare, [lap()] * len(bare), strict=True):
+        case.update(found)
+    loads = [case["measured"].get("load") or 0 for case in cases(record)]
+    if max(loads, default=0) > MAX_LOAD:
+        print(f"marked: a host load of up to {max(loads)} by other programs while measuring", file=sys.stderr)
     path = RESULTS / name
     temporary = path.with_suffix(".part")
     with open(temporary, "w", encoding="utf-8") as file:
@@ -174,6 +240,12 @@ def write(name: str, record: dict[str, Any]) -> Path:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     return path
+
+
+def cases(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cases of a record: the mappings in its lists."""
+    lists = (rows for rows in record.values() if isinstance(rows, list))
+    return [row for rows in lists for row in rows if isinstance(row, dict)]
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:

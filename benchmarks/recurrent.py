@@ -163,7 +163,7 @@ def decoding(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 "regard_speedup": ratio,
                 "same_outputs": f"{same}/{batch}",
             }
-        cases.append(case)
+        cases.append(case | harness.lap())
     for process in children:
         process.close()
     return cases
@@ -187,7 +187,7 @@ def training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                     "regard_speedup": harness.median_and_range(ratio),
                 }
                 case["contenders"][name] = row | {"first_loss": warm_up[0][name]["first"]}
-            cases.append(case)
+            cases.append(case | harness.lap())
         for process in children:
             process.close()
     return cases

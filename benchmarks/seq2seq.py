@@ -176,7 +176,7 @@ def main(arguments: argparse.Namespace) -> None:
             case["contenders"][name] = row
         ratio = [a / b for a, b in zip(speed[names[0]], speed[names[1]], strict=True)]
         case["regard / torch.nn.Transformer"] = harness.median_and_range(ratio)
-        cases.append(case)
+        cases.append(case | harness.lap())
         for name in names:
             row = case["contenders"][name]
             share = row["fraction_of_peak"]["median"] if row["fraction_of_peak"] else math.nan

@@ -328,7 +328,7 @@ def compare(arguments: argparse.Namespace, folder: Path, names: list[str]) -> di
             for peer_name in [name for name in names if name not in ("regard-int8", contender)]:
                 ratio = [a / b for a, b in zip(speed[contender], speed[peer_name], strict=True)]
                 case[f"{contender} / {peer_name}"] = harness.median_and_range(ratio)
-        cases.append(case)
+        cases.append(case | harness.lap())
         print(_line(case), file=sys.stderr, flush=True)
     for process in children:
         process.close()

@@ -287,7 +287,7 @@ def main() -> None:
             for length in lengths:
                 turns = harness.rounds(children, 1 if args.quick else args.rounds, 0.1, part=part, length=length)
                 case = {"kind": kind, "part": part, "length": length, "aim": AIMS[kind]} | summary(kind, turns)
-                record["cases"].append(case)
+                record["cases"].append(case | harness.lap())
                 print(line(case), flush=True)
         for process in children:
             process.close()

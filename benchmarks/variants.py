@@ -313,6 +313,10 @@ def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
         if request.get("machine"):
             pipe.send(harness.machine(args.device))
             continue
+        if request.get("warm"):  # load PyTorch's kernels
+            (torch.ones(64, 64, device=args.device) @ torch.ones(64, 64, device=args.device)).sum().item()
+            pipe.send({})
+            continue
         mode, length = request["mode"], request["length"]
         try:
             found = measure(name, mode, length, args, request.get("rounds", 0))
@@ -373,7 +377,11 @@ class GPURun:
         workers = {key: Forked(key[0], self.args) for key in compiled}
         others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
         ready = {name: Forked(name, self.args) for name in {name for name, _ in others}}  # they import meanwhile
+        for worker in ready.values():  # side by side, not each in its turn
+            worker.send(warm=True)
         self.compile(workers)
+        for worker in ready.values():
+            worker.answer()
         for key, worker in workers.items():
             self.measure(key, worker, self.args.lengths)
             worker.close()
@@ -520,15 +528,12 @@ def main() -> None:
         others = [name for name in wanted if name != DENSE] or [DENSE]
         for start in range(0, len(others), GROUP):
             group, machine, steal = others[start : start + GROUP], harness.machine(args.device), harness.Steal()
-            cells = compare(group, args)
+            cells, when = compare(group, args), harness.lap()["measured"]
             for name, found in cells.items():
                 if name == DENSE and DENSE in record["cases"] and start:
                     continue  # of the first group; the others' serve as a check of the machine
-                when = {key: machine[key] for key in ("date", "load_at_start") if key in machine} | {
-                    "steal": steal.share()
-                }
-                record["cases"][name] = found | {"measured": when}
-            record = machine | settings | {"cases": record["cases"]}
+                record["cases"][name] = found | {"measured": when | {"steal": steal.share()}}
+            record = machine | settings | {"merged": True, "cases": record["cases"]}
             record["cases"] = {name: record["cases"][name] for name in names() if name in record["cases"]}
             if not args.quick:
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ import argparse
 import gc
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -201,7 +200,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     cases = []
     for model in arguments.models:
         for batch in arguments.batches:
-            cases.append(compare_case(children, model, batch, arguments))
+            cases.append(compare_case(children, model, batch, arguments) | harness.lap())
             ratios = [f"{k} {v['median']:.3f}" for k, v in cases[-1].items() if " / " in k]
             print(f"{model} {arguments.what} {batch}: {', '.join(ratios)}", file=sys.stderr, flush=True)
     for process in children:
@@ -281,9 +280,10 @@ def merge_previous(name: str, record: dict[str, Any]) -> dict[str, Any]:
     order = list(MODELS)
     measured = {(case["model"], case["batch"]) for case in record["cases"]}
     cases = record["cases"] + [case for case in before["cases"] if (case["model"], case["batch"]) not in measured]
-    if {case["model"] for case in cases} == set(order):  # the command that measures all of them
-        record["command"] = re.sub(r" --(models \S+|keep)", "", record["command"])
-    return record | {"cases": sorted(cases, key=lambda case: (order.index(case["model"]), case["batch"]))}
+    return record | {
+        "merged": True,
+        "cases": sorted(cases, key=lambda case: (order.index(case["model"]), case["batch"])),
+    }
 
 
 def main() -> None:

@@ -287,7 +287,7 @@ def main() -> None:
     for name in STAGES:
         stage_rows = [row for row in rows if row["stage"] == name]
         contenders = {row["way"]: {k: v for k, v in row.items() if k not in ("stage", "way")} for row in stage_rows}
-        cases.append({"stage": name, "contenders": contenders})
+        cases.append({"stage": name, "contenders": contenders} | harness.lap())
     print("written:", os.path.relpath(harness.write("window-attention-cuda.json", record | {"cases": cases})))
 
 

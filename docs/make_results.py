@@ -74,6 +74,7 @@ SPEED = HERE.parent / "benchmarks" / "results"
 
 METRICS = {key: column_of(key).heading for key in ("bleu_tokenized", "bleu", "bleu_lower", "chrf")}  # of translations
 
+MAX_LOAD = 2.0  # as in benchmarks/harness.py
 SPACE_UNITS = ("cloud", "graph", "node", "place")
 CASED = {"bleu", "chrf"}  # not reported for models that write lower case only
 
@@ -102,6 +103,8 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "linear-probe-minilm": "Linear probe, noun or verb: MiniLM, word2vec and ELMo",
     "long-sources": "PER on sources of more than 1,000 letters, by aligner",
     "memory-cpu": "Networks with an external memory on a CPU: one update, compared with plain loops",
+    "points-cpu": "Vector attention, neighbours and samples of point clouds on a CPU",
+    "points-cuda": "Vector attention, neighbours and samples of point clouds on a GPU",
     "recurrent-cpu": "Recurrent encoder-decoders on a CPU",
     "recurrent-cuda": "Recurrent encoder-decoders on a GPU",
     "reinforce": "Variance of REINFORCE gradients, by baseline",
@@ -412,6 +415,7 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
         yield "\n".join(f"- {line}" for line in _environment(record))
         if "cases" in record:
             yield table(list(_cases(record["cases"])))
+            yield from _case_runs(record)
         elif "contenders" in record:
             yield table(_contenders(record["contenders"]))
         rest = {key: value for key, value in record.items() if key not in _SHOWN_KEYS}
@@ -426,7 +430,7 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
 
 _SHOWN_KEYS = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
-    "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine",
+    "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine", "merged", "source",
 }  # fmt: skip
 
 
@@ -436,20 +440,46 @@ _SHOWN_KEYS = {
 def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     """Yield a row per contender of each case: its speed, and Regard's ratio to it."""
     settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
+    loads = [case["measured"].get("load") if "measured" in case else None for case in cases]
+    has_loads = any(load is not None for load in loads)
     facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
     forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
     heads = ["regard / it" if fact == "regard_speedup" else fact.replace("_", " ") for fact in facts]
-    yield [*settings, "contender", *heads, *(f"{form} / it" for form in forms)]
-    for case in cases:
+    yield [*settings, "contender", *heads, *(f"{form} / it" for form in forms), *(["host load"] if has_loads else [])]
+    for case, load in zip(cases, loads, strict=True):
         for name, found in case["contenders"].items():
             cells = [_format_value(found[fact]) if fact in found else "" for fact in facts]
             ratios = [_format_value(case.get(f"{form} / {name}", "")) for form in forms]
-            yield [*(str(case[key]) for key in settings), name, *cells, *ratios]
+            yield [*(str(case[key]) for key in settings), name, *cells, *ratios, *([_load(load)] if has_loads else [])]
+
+
+def _case_runs(record: Mapping[str, Any]) -> Iterator[str]:
+    """Say which cases come from another run than the one above the table, or were entered by hand."""
+    rows = [case for case in record["cases"] if "measured" in case] if isinstance(record["cases"], list) else []
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for case in rows:
+        about = case["measured"]
+        settings = ", ".join(str(x) for key, x in case.items() if not isinstance(x, Mapping))
+        key = (about.get("date", ""), about.get("command", ""), about.get("source", ""))
+        groups.setdefault(key, []).append(settings)
+    own = (record.get("date", ""), record.get("command", ""), "")
+    lines = [
+        f"- {'; '.join(settings)}: {', '.join(filter(None, (source, date, f'`{command}`' if command else '')))}"
+        for (date, command, source), settings in groups.items()
+        if (date, command, source) != own
+    ]
+    if lines:
+        yield "Not from the run above:\n\n" + "\n".join(lines)
+
+
+def _load(load: float | None) -> str:
+    """Return the host load by other programs; above 2 a timing is not to be trusted."""
+    return "not kept" if load is None else f"**{load:.1f}, busy**" if load > MAX_LOAD else f"{load:.1f}"
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return a row per mapping, with a column per number."""
-    found = [dict(_flatten(row)) for row in rows]
+    found = [dict(_flatten({key: x for key, x in row.items() if key != "measured"})) for row in rows]
     heads = list(dict.fromkeys(key for row in found for key in row))
     return [heads, *([_format_value(row[key]) if key in row else "" for key in heads] for row in found)]
 
@@ -474,6 +504,12 @@ def _environment(record: Mapping[str, Any]) -> Iterator[str]:
         yield "model: " + ", ".join(f"{key} {value}" for key, value in record["model"].items())
     if record.get("note"):
         yield str(record["note"])
+    if record.get("merged"):
+        yield "put together from several runs: see below the table"
+    if record.get("source"):
+        yield str(record["source"])
+    if (record.get("load_at_start") or 0) > MAX_LOAD:
+        yield f"**host load {record['load_at_start']:.1f} at the start: a busy host, timings are not to be trusted**"
     if record.get("steal") is not None:
         yield f"share of CPU time taken by others (steal): {100 * record['steal']:.1f} %"
 

@@ -18,6 +18,7 @@ TRAIN = Train(
     eps=1e-8,
     weight_decay=1e-4,
     clip_grad_norm=1.0,
+    ema_decay=0.998,
     eval_interval=500,
     save_interval=1000,
     log_interval=50,

@@ -21,5 +21,6 @@ TRAIN = Train(
     save_interval=5000,
     log_interval=500,
     metric="accuracy",
+    compile=False,  # compiling takes longer than it saves
     device="cpu",
 )

@@ -4,7 +4,7 @@ from regard.data.images.rendered_depth import RenderedDepth
 from regard.tasks.image import depth_estimation
 from regard.training.recipe import Train
 
-DATA = RenderedDepth()
+DATA = RenderedDepth(store=True)
 TASK = depth_estimation.Config(augment=("flip", "color_jitter"))
 TRAIN = Train(
     steps=2000,
@@ -16,6 +16,7 @@ TRAIN = Train(
     eps=1e-8,
     weight_decay=0.01,
     clip_grad_norm=1.0,
+    ema_decay=0.998,
     eval_interval=500,
     save_interval=1000,
     log_interval=20,

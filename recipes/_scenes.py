@@ -31,15 +31,17 @@ GPU_DATA = Scenes(
     max_side=0.5,
     train_examples=20_000,
     eval_examples=500,
+    store=True,
 )
 GPU_TRAIN = replace(
     TRAIN,
-    steps=12_000,
+    steps=30_000,
     compile=False,  # compiling takes longer than it saves
     learning_rate=1e-3,
     warmup_steps=300,
     clip_grad_norm=1.0,
-    eval_interval=3000,
-    save_interval=3000,
+    ema_decay=0.999,
+    eval_interval=5000,
+    save_interval=5000,
     device="auto",
 )

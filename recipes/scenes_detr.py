@@ -5,7 +5,7 @@ data       scenes of 96 x 96 pixels, composed from a seed: one to four of Fashio
 licence    Fashion-MNIST: MIT; Noto Emoji: Apache-2.0
 paper      Zhu et al., Deformable DETR, ICLR 2021, arXiv:2010.04159; Liu et al., DAB-DETR, ICLR 2022, arXiv:2201.12329;
            Li et al., DN-DETR, CVPR 2022, arXiv:2203.01305; Chen et al., Group DETR, ICCV 2023, arXiv:2207.13085
-machine    one GPU; 12,000 updates of 32 scenes
+machine    one GPU; 30,000 updates of 32 scenes
 expected   not known: nobody else has these scenes
 measured   not yet
 command    regard train scenes_detr --out runs/scenes

@@ -4,7 +4,7 @@ task       the class of every pixel: ten pieces of clothing, ten emoji, wall, fl
 data       scenes of 96 x 96 pixels, composed from a seed: one to four of Fashion-MNIST and emoji over wall and floor
 licence    Fashion-MNIST: MIT; Noto Emoji: Apache-2.0
 paper      Strudel et al., Segmenter, ICCV 2021, arXiv:2105.05633; the stem: Dosovitskiy et al., ICLR 2021 (hybrid)
-machine    one GPU; 12,000 updates of 32 scenes
+machine    one GPU; 30,000 updates of 32 scenes
 expected   not known: nobody else has these scenes
 measured   not yet
 command    regard train scenes_segmenter --out runs/clothes

@@ -150,6 +150,35 @@ def test_the_kernel_stands_for_nothing_but_what_it_computes(kind):
     assert not mixer(kind, attention="softmax(scale=0.3)").can_fuse()
     assert not mixer(kind, attention="softmax(backend='eager')").can_fuse()
     mix = mixer(kind)
-    with watch(mix):
+    with watch(mix, gradients=True):  # which needs the mechanism's own output
         assert not mix.can_fuse()
         mix(torch.randn(1, 4, 3, WIDTH))
+    handle = mix.attend.register_forward_pre_hook(lambda *_: None)  # somebody else's, who may change the inputs
+    assert not mix.can_fuse()
+    handle.remove()
+    mix.attend.register_forward_hook(lambda *_: None)
+    assert not mix.can_fuse()
+
+
+@pytest.mark.parametrize("size", [(8, 12), (7, 10)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernel_stays_in_use_while_watched_and_the_maps_are_the_same(kind, size, monkeypatch):
+    mix, x = mixer(kind, shifted=True), torch.randn(2, *size, WIDTH)
+    with watch(mix) as expected:
+        mix(x)
+    calls = []
+
+    def kernel(self, x):  # its reference
+        calls.append(x)
+        return fused(self, x, "eager")
+
+    fused = WindowAttention.fused
+    monkeypatch.setattr(WindowAttention, "_uses_kernel", lambda self, x: self.can_fuse())
+    monkeypatch.setattr(WindowAttention, "fused", kernel)
+    unwatched = mix(x)
+    with watch(mix) as seen:
+        assert torch.equal(mix(x), unwatched)
+    assert len(calls) == 2
+    (name,) = expected
+    torch.testing.assert_close(seen[name].weights, expected[name].weights)
+    torch.testing.assert_close(seen[name].operator(), expected[name].operator())

@@ -89,7 +89,6 @@ CASES = [
 ]
 CODE = """
 import sys, torch
-torch.library.wrap_triton = lambda kernel: kernel  # as it is: interpreted
 from regard.blocks.local_relation import LocalRelation
 from regard.blocks import local_relation_triton as kernels
 kernels.MAX_BLOCK = 64
@@ -155,9 +154,10 @@ def test_kernels_on_a_gpu_equal_the_plain_form_in_value_and_gradient(dtype, comp
         into = torch.randn_like(expected)
         found = torch.autograd.grad(out, [x, *layer.parameters()], into.to(out.dtype))
         wanted = torch.autograd.grad(expected, [again, *precise.parameters()], into)
-        far = 1e-4 if dtype == torch.float32 else 3e-2
+        # near: the gradient of the key's bias is 0 but for rounding
+        far, near = (1e-4, 1e-5) if dtype == torch.float32 else (3e-2, 1e-2)
         for one, other in zip((out, *found), (expected, *wanted), strict=True):
-            assert (one.double() - other).norm() <= far * other.norm() + 1e-5
+            assert (one.double() - other).norm() <= far * other.norm() + near
 
 
 @pytest.mark.gpu

@@ -25,6 +25,7 @@ from regard.models.t5 import Config as T5Config
 from regard.models.word2vec import Config as Word2VecConfig
 from regard.models.word2vec import Word2Vec
 from regard.tasks import PREDICTORS
+from regard.tasks.audio.audio_classification import AudioClassifier
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
 from regard.tasks.graphs.graph_classification import GraphClassifier
@@ -40,6 +41,7 @@ from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.points.point_classification import PointClassifier
+from regard.tasks.points.point_segmentation import PointSegmenter
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -196,8 +198,19 @@ MAKE = {
         ["a", "b", "c"],
         GraphPreprocess(1, "laplacian", 3),
     ),
+    "audio_classification": lambda: AudioClassifier(
+        perturb(build("cct", size="tiny", num_classes=3, channels=1, image_size=(24, 40))),
+        ["no", "yes", "why"],
+        AudioPreprocess(),
+        max_frames=24,
+    ),
     "point_classification": lambda: PointClassifier(
         perturb(build("point_transformer", size="tiny", num_classes=3)), ["a", "b", "c"], PointPreprocess(40)
+    ),
+    "point_segmentation": lambda: PointSegmenter(
+        perturb(build("point_transformer", size="tiny", num_classes=3, head="points")),
+        ["a", "b", "c"],
+        PointPreprocess(40),
     ),
 }
 
@@ -227,6 +240,7 @@ ITEMS = {
     "ctc_speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "speech_recognition": [(WAVE,), (WAVE[:2500],)],
     "joint_speech_recognition": [(WAVE,), (WAVE[:2500],)],
+    "audio_classification": [(WAVE,), (WAVE[:2500],), (WAVE[::2],)],
     "arithmetic": [("1011+110",), ("1+1",)],
     "tapes": [("1010 0111",), ("0001",)],
     "symbol_prediction": [("0 9 1 12 . 1 ? 0 ?",), ("3 1 4 . ? ? ?",)],
@@ -241,6 +255,7 @@ ITEMS = {
     "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
+ITEMS["point_segmentation"] = ITEMS["point_classification"]
 ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
     ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS

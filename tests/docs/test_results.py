@@ -170,6 +170,30 @@ def test_benchmarks_become_tables(isolated_script, tmp_path):
     assert "`python benchmarks/translate.py --memory`" not in page  # measured now
 
 
+def test_busy_hosts_merged_and_handwritten_cases_are_marked(isolated_script, tmp_path):
+    speed = tmp_path / "speed"
+    speed.mkdir()
+    run = {"command": "python benchmarks/vision.py", "date": "2026-01-02"}
+    cases = [
+        {"model": "a", "measured": run | {"load": 0.4}},
+        {"model": "b", "measured": run | {"load": 2.01}},
+        {"model": "c", "measured": {"command": "python benchmarks/vision.py --keep", "date": "2026-01-01"}},
+        {"model": "d", "measured": run | {"source": "entered by hand"}},
+    ]
+    cases = [case | {"contenders": {"regard": {"per_second": 3.0}}} for case in cases]
+    (speed / "vision-cpu.json").write_text(json.dumps(run | {"merged": True, "cases": cases}), "utf-8")
+    page = isolated_script.build_page()
+    assert "| a | regard | 3 | 0.4 |\n" in page
+    assert "| b | regard | 3 | **2.0, busy** |\n" in page
+    assert "| c | regard | 3 | not kept |\n" in page
+    assert "- put together from several runs: see below the table\n" in page
+    found = page.split("Not from the run above:\n\n")[1].split("\n\n")[0].strip().split("\n")
+    assert found == [
+        "- c: 2026-01-01, `python benchmarks/vision.py --keep`",
+        "- d: entered by hand, 2026-01-02, `python benchmarks/vision.py`",
+    ]
+
+
 def test_named_timings_are_shown_with_ratios(isolated_script, tmp_path):
     speed = tmp_path / "speed"
     speed.mkdir()
@@ -433,6 +457,14 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
         {("loss", "image", 2.5), ("pq", "", 0.5), ("sq", "", 0.8), ("rq", "", 0.6)},
     ),
+    "point_segmentation": (
+        {"name": "point_scenes"},
+        {"miou": 0.5, "point_accuracy": 0.8, "mean_accuracy": 0.6, "loss": 0.4, "clouds": 250},
+        {("loss", "point", 0.4), ("miou", "", 0.5), ("point_accuracy", "", 0.8)},
+    ),
+    "audio_classification": ({"name": "labeled_audio", "corpus": "words"},
+                             {"loss": 0.3, "accuracy": 0.9, "recordings": 300},
+                             {("loss", "recording", 0.3), ("accuracy", "recording", 0.9)}),
     "point_classification": ({"name": "shapes"}, {"loss": 0.3, "accuracy": 0.9, "clouds": 1000},
                              {("loss", "cloud", 0.3), ("accuracy", "cloud", 0.9)}),
     "graph_classification": ({"name": "tu", "dataset": "mutag", "path": "graphs_tu"},
@@ -493,7 +525,13 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
         "variational_image_generation",
         "visual_question_answering",
     )
-    space = ("point_classification", "graph_classification", "graph_regression", "node_classification")
+    space = (
+        "point_classification",
+        "point_segmentation",
+        "graph_classification",
+        "graph_regression",
+        "node_classification",
+    )
     section = "## Images" if task in images else "## Language"
     section = "## Points, graphs, places" if task in (*space, "place_classification") else section
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

@@ -10,7 +10,7 @@ from regard.core.errors import BadInput
 from regard.losses.detection import detection_losses, mask_losses
 from regard.losses.dice import dice_loss
 from regard.losses.focal import sigmoid_focal_loss
-from regard.losses.set_matching import MatchingWeights, assign, matching_cost, pad_targets
+from regard.losses.set_matching import Matches, MatchingWeights, assign, matching_cost, pad_targets
 
 LAYERS, QUERIES, CLASSES = 3, 7, 4
 
@@ -28,10 +28,10 @@ def example(counts=(3, 0, 5), dtype=torch.float64):
 def test_assignment_costs_least_of_all():
     cost = torch.randn(2, 3, 5, 3)
     matches = assign(cost, [3, 0, 2])
-    assert len(matches.query) == 2 * (3 + 0 + 2)
+    assert matches.query.shape == (2, 3 + 0 + 2)
     for layer, image in itertools.product(range(2), range(3)):
-        inside = (matches.layer == layer) & (matches.image == image)
-        query, target = matches.query[inside].tolist(), matches.target[inside].tolist()
+        inside = matches.image[layer] == image
+        query, target = matches.query[layer, inside].tolist(), matches.target[layer, inside].tolist()
         count = [3, 0, 2][image]
         assert sorted(target) == list(range(count))
         assert len(set(query)) == count
@@ -42,14 +42,14 @@ def test_assignment_costs_least_of_all():
 
 def test_more_objects_than_queries_match_every_query():
     matches = assign(torch.randn(1, 1, 2, 5), [5])
-    assert sorted(matches.query.tolist()) == [0, 1]
-    assert len(set(matches.target.tolist())) == 2
+    assert sorted(matches.query[0].tolist()) == [0, 1]
+    assert len(set(matches.target[0].tolist())) == 2
 
 
 def test_costs_that_are_not_finite_are_avoided():
     cost = torch.tensor([[float("nan"), float("inf"), 1.0], [2.0, 3.0, float("-inf")], [1.0, 2.0, 5.0]])[None, None]
     matches = assign(cost, [3])
-    assert dict(zip(matches.query.tolist(), matches.target.tolist(), strict=True)) in (
+    assert dict(zip(matches.query[0].tolist(), matches.target[0].tolist(), strict=True)) in (
         {0: 2, 1: 0, 2: 1},
         {0: 2, 1: 1, 2: 0},
     )
@@ -58,6 +58,8 @@ def test_costs_that_are_not_finite_are_avoided():
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(BadInput, match="does not fit the counts"):
         assign(torch.zeros(1, 2, 3, 3), [3])
+    with pytest.raises(BadInput, match="up to 4 objects"):
+        assign(torch.zeros(1, 2, 3, 3), [3, 4])
     with pytest.raises(BadInput, match="one box per class"):
         pad_targets([torch.zeros(2, dtype=torch.long)], [torch.zeros(3, 4)])
 
@@ -100,6 +102,30 @@ def test_padding_has_no_influence():
         assert torch.equal(value, detection_losses(logits, boxes, other, matches)[key])
 
 
+def padded(matches, targets):
+    """Matches as a GPU returns them: every object and the padding behind the objects, of every layer."""
+    layers, (images, most) = len(matches.query), targets.classes.shape
+    query = torch.randint(QUERIES, (layers, images, most))
+    for layer in range(layers):
+        query[layer, matches.image[layer], matches.target[layer]] = matches.query[layer]
+    image, target = torch.arange(images)[:, None], torch.arange(most)
+    every = image, query, target, target < targets.counts[:, None]
+    return Matches(*(x.expand(layers, images, most).flatten(1) for x in every))
+
+
+def test_padded_matches_have_the_losses_and_gradients_of_the_pairs():
+    logits, boxes, targets = example()
+    masks = torch.randn(LAYERS, 3, QUERIES, 5, 6, dtype=torch.float64, requires_grad=True)
+    true = torch.rand(3, 5, 11, 9) > 0.5
+    matches = assign(matching_cost(logits, boxes, targets), targets.counts)
+    found = []
+    for each in (matches, padded(matches, targets)):
+        losses = detection_losses(logits, boxes, targets, each) | mask_losses(masks, true, targets, each)
+        total = sum((i + 1) * loss.sum() for i, loss in enumerate(losses.values()))
+        found.append([*losses.values(), *torch.autograd.grad(total, (logits, boxes, masks))])
+    torch.testing.assert_close(*found)
+
+
 def test_num_boxes_divides_the_box_losses_alone():
     logits, boxes, targets = example()
     matches = assign(matching_cost(logits, boxes, targets), targets.counts)
@@ -123,7 +149,9 @@ def test_masks_equal_transformers_in_value_and_gradient():
     matches = assign(matching_cost(logits[:1], boxes[:1], targets), targets.counts)
     ours = mask_losses(masks, true, targets, matches)
     rows = [{"masks": true[i, :n]} for i, n in enumerate(targets.counts)]
-    pairs = [(matches.query[matches.image == i], matches.target[matches.image == i]) for i in range(2)]
+    (image, query, target), inside = (x[0] for x in matches[:3]), matches.real
+    assert inside.all()
+    pairs = [(query[image == i], target[image == i]) for i in range(2)]
     criterion = theirs.ImageLoss(None, CLASSES, 0.1, ["masks"])
     expected = criterion.loss_masks({"pred_masks": masks[0]}, rows, pairs, 5)
     torch.testing.assert_close(ours["focal"][0], expected["loss_mask"])

@@ -81,15 +81,18 @@ def test_groups_of_queries_are_as_many_models(name):
         torch.testing.assert_close(model.eval()(x).logits, alone.eval()(x).logits)
 
 
+def pairs(matches):
+    every = (matches.layer.expand_as(matches.image), *matches[:3])
+    return set(zip(*(x.flatten().tolist() for x in every), strict=True))
+
+
 def test_groups_are_matched_each_by_itself():
     cost, counts = torch.randn(2, 3, 12, 4), [4, 0, 2]
-    found = set(zip(*(x.tolist() for x in assign(cost, counts, groups=3)), strict=True))
+    found = pairs(assign(cost, counts, groups=3))
     expected = {
         (layer, image, query + 4 * group, target)
         for group in range(3)
-        for layer, image, query, target in zip(
-            *(x.tolist() for x in assign(cost[:, :, 4 * group : 4 * group + 4], counts)), strict=True
-        )
+        for layer, image, query, target in pairs(assign(cost[:, :, 4 * group : 4 * group + 4], counts))
     }
     assert found == expected
     assert len(found) == 2 * 3 * 6

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +7,7 @@ from torch import nn
 from regard.core.errors import Unsupported
 from regard.decoding.beam_search import beam_search, greedy_search
 from regard.models import build
-from regard.runtime import inference
+from regard.runtime import cuda_graph, inference
 
 int8 = pytest.mark.skipif(
     "fbgemm" not in torch.backends.quantized.supported_engines, reason="no int8 products on this processor"
@@ -257,6 +259,72 @@ for parts in ({}, modern):
         assert len(maps) == 2
 """
     python(code)
+
+
+class Steps(nn.Module):
+    """A model whose step says how it ran, on states that say whether their shapes are static."""
+
+    def freeze(self, state):
+        return state
+
+    def step(self, tokens, state):
+        return "eager", state
+
+
+def frozen(is_frozen=True):
+    filled = torch.zeros(()) if is_frozen else 3
+    return SimpleNamespace(beam_table=SimpleNamespace(filled=filled))
+
+
+def test_steps_are_compiled_once_searches_of_their_shape_took_long(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda step, **options: lambda tokens, state: ("compiled", state))
+    model = inference.compile_step(Steps(), after=30.0)
+    search = SimpleNamespace(model=model, shape_key="16 rows")
+
+    def run(**how):
+        return model.step(None, frozen(**how))[0]
+
+    assert not cuda_graph.choose_compiled(model, "16 rows")
+    assert run() == "eager"
+    cuda_graph.add_seconds(search, 29.0)
+    assert not cuda_graph.choose_compiled(model, "16 rows")
+    cuda_graph.add_seconds(search, 1.5)
+    assert cuda_graph.choose_compiled(model, "16 rows")  # from now on, so that its graph is captured anew
+    assert not cuda_graph.choose_compiled(model, "16 rows")
+    assert run() == "compiled"
+    assert run(is_frozen=False) == "eager"
+    assert not cuda_graph.choose_compiled(model, "4 rows")
+    assert run() == "eager"
+    for number in range(inference.MAX_COMPILED + 3):
+        model.step.seconds[number] = 31.0
+        cuda_graph.choose_compiled(model, number)
+    assert len(model.step.compiled) == inference.MAX_COMPILED
+
+
+def test_steps_are_compiled_at_once_where_that_was_asked(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda step, **options: lambda tokens, state: ("compiled", state))
+    model = inference.compile_step(Steps())
+    assert model.step(None, frozen())[0] == "compiled"
+    assert not cuda_graph.choose_compiled(model, "any")
+    assert model.step(None, frozen())[0] == "compiled"
+
+
+def test_a_step_runs_uncompiled_where_the_compiler_fails(monkeypatch):
+    failure = type("BackendCompilerFailed", (Exception,), {"__module__": "torch._dynamo.exc"})
+
+    def fail(tokens, state):
+        raise failure("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", lambda step, **options: fail)
+    model = inference.compile_step(Steps())
+    with pytest.warns(UserWarning, match="runs uncompiled: no compiler here"):
+        assert model.step(None, frozen())[0] == "eager"
+    assert model.step(None, frozen())[0] == "eager"
+
+
+def test_only_models_on_a_gpu_are_prepared_for_compiling():
+    model = build("gpt", size="tiny", vocab=17, width=16, heads=2, layers=1).eval()
+    assert "step" not in vars(inference.prepare_step(model))
 
 
 def test_model_without_static_shapes_is_not_compiled():

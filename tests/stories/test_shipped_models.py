@@ -143,3 +143,21 @@ def test_the_captioner_writes_the_stored_caption():
     best = regard.load("scene-captions")(coat_and_shoe()).candidates[0]
     assert best.text == text
     assert near(best.score, score)
+
+
+@pytest.mark.skipif("scene-segments" not in zoo(), reason="the segmenter is not here")
+def test_the_segmenter_gives_the_stored_segments():
+    found = regard.load("scene-segments")(coat_and_shoe()).masks
+    assert [each.label for each in found] == [label for label, _, _ in STORED["scene-segments"]]
+    for each, (_, pixels, score) in zip(found, STORED["scene-segments"], strict=True):
+        assert abs(int(each.pixels.sum()) - pixels) <= max(2, 0.01 * pixels)
+        assert each.score == pytest.approx(score, rel=1e-2)
+
+
+@pytest.mark.skipif("scene-questions" not in zoo(), reason="the model of questions is not here")
+def test_questions_about_a_picture_get_the_stored_answers():
+    ask = regard.load("scene-questions")
+    for question, label, probability in STORED["scene-questions"]:
+        found = ask(coat_and_shoe(), question)
+        assert found.label == label
+        assert near(found.probability, probability)

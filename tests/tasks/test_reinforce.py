@@ -171,9 +171,9 @@ def test_leaving_out_one_of_two_readings_is_unbiased_too():
 
 def task_loss(model, how, many):
     """The loss of the task itself on copies of one pair."""
+    from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
     from regard.tasks.reinforce import Config as TaskConfig
     from regard.tasks.reinforce import ReinforcedTranslation
-    from regard.tasks.text.translation import label_smoothed_cross_entropy
 
     task = ReinforcedTranslation.__new__(ReinforcedTranslation)  # no data: only its loss is wanted
     task.config, task.choices, task.objective = (

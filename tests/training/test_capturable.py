@@ -20,9 +20,6 @@ from regard.training.recipe import build, list_recipes, load_recipe, quick_recip
 
 # recipe -> what the host must read in every update; train.graph=auto says so and trains without graphs
 WAITS = {
-    "bccd_detr": "the assignment of objects is computed on the host",
-    "scenes_detr_cpu": "the assignment of objects is computed on the host",
-    "scenes_panoptic": "the assignment of objects is computed on the host",
     "gpt_shakespeare_moe": "the sizes of the experts' batches",
     "word2vec_tatoeba": "the number of pairs",
     "word2vec_cbow": "the number of pairs",

@@ -176,6 +176,36 @@ def test_a_sharded_checkpoint_is_read_whole_without_any_process_group(spread, on
             torch.testing.assert_close(a[name], b[name], rtol=2e-3, atol=2e-4)
 
 
+LARGE = [
+    "model.width=512",
+    "model.ffn=2048",
+    "model.encoder_layers=36",
+    "model.decoder_layers=36",
+    "train.optimizer=adafactor",
+    "train.ema_decay=0.0",
+    "train.gradient_accumulation_steps=1",
+    "train.eval_interval=100",
+    "train.save_interval=2",
+    "train.learning_rate=1e-4",
+]
+
+
+@pytest.mark.long
+def test_four_processes_train_a_model_that_none_of_them_may_hold(recipe_file, tmp_path, monkeypatch):
+    """Of 1,007 MiB, the whole model, in 900: its weights, gradients and a checkpoint that one process can read."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(2**20))  # so that what is freed can be taken again
+    big = {"recipe": recipe_file, "out": str(tmp_path / "big"), "settings": LARGE, "end": 2}
+    launch(4, [big | {"settings": [*LARGE, "train.data_parallel=fsdp"], "mebibytes": 900}], tmp_path / "jobs4")
+    launch(1, [big | {"out": str(tmp_path / "whole")}], tmp_path / "jobs1")
+    (sharded,), (whole,) = (losses(tmp_path / name)[0] for name in ("big", "whole"))
+    torch.testing.assert_close(sharded, whole, rtol=1e-4, atol=0)
+    weights = [read_weights(next((tmp_path / name / "checkpoints").glob("step-*"))) for name in ("big", "whole")]
+    assert sum(x.numel() * x.element_size() for x in weights[0].values()) > 900 << 20
+    for name, x in weights[1].items():
+        torch.testing.assert_close(weights[0][name], x, rtol=1e-3, atol=1e-5, msg=name)
+
+
 @pytest.mark.long
 def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(spread, recipe_file, tmp_path):
     out, marker = tmp_path / "killed", tmp_path / "marker"

@@ -23,7 +23,7 @@ from regard.training.loop import TrainingRun
 from regard.training.recipe import override_recipe
 from tests.long_params import rest_is_long
 
-CLOCKS = ("seconds", "eval_seconds", "tokens_per_second")
+CLOCKS = ("seconds", "eval_seconds", "elapsed", "tokens_per_second")
 BASE = [
     "train.steps=10",
     "train.eval_interval=3",
@@ -49,7 +49,7 @@ def everything(out, name):
             found |= {f"{file.stem}/{key}": x for key, x in read_weights(path, file.stem).items()}
         elif file.suffix == ".pt":
             found |= flat(torch.load(file, weights_only=True), file.stem)
-    return {key: x for key, x in found.items() if not key.endswith("seconds")}
+    return {key: x for key, x in found.items() if key.rsplit("/", 1)[-1] not in CLOCKS}
 
 
 def flat(value, name):

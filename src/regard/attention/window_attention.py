@@ -165,18 +165,29 @@ class WindowAttention(nn.Module):
         layer_state: LayerState | None = None,
     ) -> Float[Tensor, "B Y X C"]:
         """Mix every cell with those of its window; mask and positions are those of the windows."""
-        if self._uses_kernel(x):
-            return self.fused(x)
         real, shift = (x.shape[1], x.shape[2]), self.shift(x)
-        x = self.pad_to_windows(x, shift)
-        grid = (x.shape[1], x.shape[2])
-        q, k, v = self.project(window_partition(x, self.window, shift))  # (B G) H N D
-        regions = shift_regions(grid, self.window, shift, real if self.padding == "mask" else grid, x.device)
-        region_mask = None if regions is None else RegionMask(regions)
-        mixed = self.join(
-            self.attend(q, k, v, region_mask, TensorBias(self.positions()[None]), layer_state=layer_state)
-        )
+        if self._uses_kernel(x):
+            if self.attend._forward_pre_hooks:
+                self._call_observers(x, shift, layer_state)
+            return self.fused(x)
+        grid = padded_size(real, self.window)
+        mixed = self.join(self.attend(*self._windows(x, shift), layer_state=layer_state))
         return self.crop(window_reverse(mixed, grid, self.window, shift), shift, real)
+
+    def _windows(self, x: Float[Tensor, "B Y X C"], shift: Pair) -> tuple[Any, ...]:
+        """Return what the mechanism attends with: q, k, v of the windows, (B G) H N D, their mask and bias."""
+        real, x = (x.shape[1], x.shape[2]), self.pad_to_windows(x, shift)
+        grid = (x.shape[1], x.shape[2])
+        q, k, v = self.project(window_partition(x, self.window, shift))
+        regions = shift_regions(grid, self.window, shift, real if self.padding == "mask" else grid, x.device)
+        return q, k, v, None if regions is None else RegionMask(regions), TensorBias(self.positions()[None])
+
+    @torch.no_grad()
+    def _call_observers(self, x: Float[Tensor, "B Y X C"], shift: Pair, layer_state: LayerState | None) -> None:
+        """Show observers what the mechanism would attend with; the output comes from the kernel, as without them."""
+        windows = self._windows(x, shift)
+        for hook in self.attend._forward_pre_hooks.values():
+            hook(self.attend, windows, {"layer_state": layer_state})
 
     def fused(self, x: Float[Tensor, "B Y X C"], backend: str = "triton") -> Float[Tensor, "B Y X C"]:
         """Do the same with one kernel that reads windows in place: nothing is rolled, partitioned or reversed."""
@@ -212,11 +223,16 @@ class WindowAttention(nn.Module):
         )
 
     def can_fuse(self) -> bool:
-        """Whether the kernel computes the same: softmax with default scale and backend, no dropout, not watched."""
+        """Whether the kernel computes the same: softmax with default scale and backend, no dropout.
+
+        Hooks must not need more than the mechanism's inputs (`only_observes`, which `watch` says of its own).
+        """
         attend = self.attend
         if type(attend) is not SoftmaxAttention or (attend.scale, attend.backend) != (self.scale, "sdpa"):
             return False
-        return not attend._forward_pre_hooks and not (attend.dropout > 0 and attend.training)
+        if not all(getattr(hook, "only_observes", False) for hook in attend._forward_pre_hooks.values()):
+            return False
+        return not attend._forward_hooks and not (attend.dropout > 0 and attend.training)
 
     def geometry(self, x: Float[Tensor, "B Y X C"]) -> Geometry:
         """Return the cells of each window, in the order in which they are attended to; exact."""

@@ -10,7 +10,8 @@ of the values from the queries around, so that nothing is added atomically.
 Memory traffic per cell and group of m channels: 2 m + 3 numbers forward, about 5 m + 8 backward, for any k; neighbours
 come from the cache. All arithmetic in float32, whatever the dtype of q, k and the values.
 
-Registering an operator made of Triton kernels imports PyTorch's compiler; so this file is imported only when it runs
+The operators are opaque to PyTorch's compiler: as `triton_op`, into which it looks, a compiled layer gave zeros on a
+GPU (PyTorch 2.11). Registering them imports the compiler, so this file is imported only when it runs
 (blocks/local_relation.py).
 
 Hu et al.: Local Relation Networks. ICCV 2019. arXiv:1904.11491; Milakov, Gimelshein: Online normalizer calculation for
@@ -149,7 +150,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
             "blocks": -(-cells // block), "num_warps": block // 32,
         }  # fmt: skip
 
-    @torch.library.triton_op("regard::local_relation", mutates_args={})
+    @torch.library.custom_op("regard::local_relation", mutates_args=())
     @no_type_check
     def _relate(
         q: Tensor, k: Tensor, x: Tensor, prior: Tensor, kernel: int, stride: int, shared: int
@@ -158,12 +159,16 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         out = torch.empty((batch, x.shape[1], rows, columns), dtype=x.dtype, device=x.device)
         lse = torch.empty(q.shape, dtype=torch.float32, device=x.device)
         sizes = _sizes(q, x, kernel, stride, shared, rows * columns)
-        torch.library.wrap_triton(_forward_kernel)[(batch * groups * sizes["blocks"],)](
-            q, k, x, prior, out, lse, **sizes
-        )
+        _forward_kernel[(batch * groups * sizes["blocks"],)](q, k, x, prior, out, lse, **sizes)
         return out, lse
 
-    @torch.library.triton_op("regard::local_relation_backward", mutates_args={})
+    @_relate.register_fake
+    @no_type_check
+    def _(q, k, x, prior, kernel, stride, shared):
+        shape = x.shape[0], x.shape[1], q.shape[2], q.shape[3]
+        return x.new_empty(shape), q.new_empty(q.shape, dtype=torch.float32)
+
+    @torch.library.custom_op("regard::local_relation_backward", mutates_args=())
     @no_type_check
     def _relate_backward(
         grad: Tensor, q: Tensor, k: Tensor, x: Tensor, prior: Tensor, out: Tensor, lse: Tensor,
@@ -175,14 +180,16 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         programs = batch * groups * blocks
         dq, dk, dx, inner = torch.empty_like(q), torch.empty_like(k), torch.empty_like(x), torch.empty_like(lse)
         partial = torch.empty((kernel**2, batch, groups, blocks), dtype=torch.float32, device=x.device)
-        torch.library.wrap_triton(_query_kernel)[(programs,)](
-            q, k, x, prior, out, lse, grad, dq, partial, inner, programs, **sizes
-        )
+        _query_kernel[(programs,)](q, k, x, prior, out, lse, grad, dq, partial, inner, programs, **sizes)
         sizes = _sizes(q, x, kernel, stride, shared, x.shape[2] * x.shape[3])
-        torch.library.wrap_triton(_key_kernel)[(batch * groups * sizes["blocks"],)](
-            q, k, x, prior, lse, grad, inner, dk, dx, **sizes
-        )
+        _key_kernel[(batch * groups * sizes["blocks"],)](q, k, x, prior, lse, grad, inner, dk, dx, **sizes)
         return dq, dk, dx, partial.sum((1, 3))
+
+    @_relate_backward.register_fake
+    @no_type_check
+    def _(grad, q, k, x, prior, out, lse, kernel, stride, shared):
+        by_prior = prior.new_empty((kernel**2, q.shape[1]), dtype=torch.float32)
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(x), by_prior
 
     def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         q, k, x, prior, *ctx.sizes = inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +13,20 @@ import typer
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="A recipe by name (regard list recipes), or its file.")
+        str | None,
+        typer.Argument(
+            metavar="RECIPE|KIND",
+            help="A recipe by name (regard list recipes) or its file; or a kind of data, with their PATH: images, "
+            "labelled-texts, pairs, text, audio.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="KEY=VALUE...", help="Fields of the recipe: train.steps=200 model.width=64 data.target=fr"
+            metavar="[PATH] KEY=VALUE...", help="Fields of the recipe: train.steps=200 model.width=64 data.target=fr"
         ),
     ] = None,
+    minutes: Annotated[float, typer.Option(metavar="N", help="With a kind of data: the time to plan for.")] = 5.0,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The folder of the run.", show_default="runs/RECIPE")
     ] = None,
@@ -29,21 +36,32 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Plot the loss in the terminal.")] = False,
 ) -> int:
-    """Train a recipe; the model, its scores and its curve are written to a folder.
+    """Train on your own data, or train a recipe; the model, its scores and its curve are written to a folder.
 
-    Ctrl-C saves a checkpoint and prints the command that resumes.
+    With a kind of data, model, size and schedule are chosen for them, this machine and the time, and a plan is printed
+    first. Ctrl-C saves a checkpoint and the model as it is, and prints the command that resumes.
 
     \b
+      regard train images photos                     photos/cat/*.jpg, photos/dog/*.jpg
+      regard train labelled-texts reviews.csv --minutes 2
+      regard train pairs en-de.tsv
+      regard train text diary.txt
+      regard train audio words                       words/yes/*.wav, words/no/*.wav; or a .tsv of transcripts
       regard train transformer_multi30k --quick
       regard train transformer_tatoeba data.target=fr train.steps=2000 --out runs/french
       regard train --resume --out runs/french
     """
     from regard.cli import INTERRUPTED
     from regard.training import train as run
+    from regard.training.recipe import RESERVED_NAMES
 
     words = [word for word in (recipe, *(settings or ())) if word is not None]
     changes = [word for word in words if "=" in word]
     names = [word for word in words if "=" not in word]
+    if names and names[0] in RESERVED_NAMES:
+        if len(names) != 2:
+            raise typer.BadParameter(f"say where the data are: regard train {names[0]} PATH")
+        return _train_own_data(names[0], names[1], minutes, changes, out, quick, resume, watch)
     if len(names) > 1:
         raise typer.BadParameter(f"one recipe at a time, not {' and '.join(names)}; settings are written key=value")
     recipe = names[0] if names else None  # None: that of the run to go on with
@@ -56,4 +74,39 @@ def train(
         return INTERRUPTED
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun started, one speaks
         print(folder / "model")
+    return 0
+
+
+def _train_own_data(
+    kind: str, path: str, minutes: float, changes: list[str], out: Path | None, quick: bool, resume: bool, watch: bool
+) -> int:
+    """Plan a run on one's own data, print the plan, and train."""
+    from regard.cli import INTERRUPTED
+    from regard.core.errors import BadInput
+    from regard.training import train as run
+    from regard.training.own_data import make_plan
+    from regard.training.own_data.plan import run_name
+    from regard.training.recipe import override_recipe
+
+    place = Path(path)
+    folder = out if out is not None else Path("runs") / f"{run_name(place.resolve())}{'-quick' if quick else ''}"
+    command = f"regard train --resume --out {shlex.quote(str(folder))}"
+    if resume:
+        result = run(None, folder, True, changes, command=command, watch=watch)
+    else:
+        if (folder / "recipe.json").exists():
+            raise BadInput(f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)")
+        given = dict(change.split("=", 1) for change in changes)
+        device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
+        source = given.get("train.init_from")
+        plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source)
+        recipe = override_recipe(plan.recipe, changes)
+        print(plan, file=sys.stderr)
+        again = shlex.quote(str(folder / "recipe.json"))
+        print(f"repeat   regard train {again} --out {shlex.quote(f'{folder}-again')}\n", file=sys.stderr, flush=True)
+        result = run(recipe, folder, False, (), command=command, watch=watch)
+        print(f"use it   {plan.use.format(model=shlex.quote(str(folder)))}", file=sys.stderr)
+    if result["stop_reason"] == "interrupted":
+        return INTERRUPTED
+    print(folder / "model")
     return 0

@@ -7,6 +7,7 @@ every few on a GPU, where a check waits for the device. Iterating over a search 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,7 @@ class SearchLoop:
         replay: Callable[[], None] | None = None
         for t in range(self.last):
             check_cancelled()
+            began = time.monotonic()
             with torch.inference_mode():  # not around the yield: the caller is not in inference mode
                 if t and (not cuda or t % CUDA_CHECK_INTERVAL == 0):
                     replay = replay if self.drop_finished() else None
@@ -117,6 +119,8 @@ class SearchLoop:
                 if t and cuda and replay is None:
                     replay = cuda_graph.replay_step(self, may_capture=t > 2)
                 (replay or self.advance)()
+            if cuda:
+                cuda_graph.add_seconds(self, time.monotonic() - began)
             self.steps = t + 1
             if not cuda or self.steps % CUDA_CHECK_INTERVAL == 0 or self.steps == self.last:
                 yield

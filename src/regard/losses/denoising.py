@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.core.shapes import Float, Tensor
-from regard.losses.detection import box_losses, sum_by_layer
+from regard.losses.detection import box_losses
 from regard.losses.set_matching import Matches, Targets
 from regard.models.detr import DenoisingQueries
 
@@ -50,18 +50,21 @@ def denoising_losses(
     logits: Float[Tensor, "L B P K"], boxes: Float[Tensor, "L B P 4"], targets: Targets, groups: int = 5
 ) -> dict[str, Float[Tensor, "L"]]:
     """Return the losses "classes", "l1" and "giou" of the predictions for `denoising_queries`, means over them."""
-    most = targets.classes.shape[1]
-    every = _real(targets).repeat(1, groups).expand(len(logits), -1, -1)
-    layer, image, query = every.nonzero(as_tuple=True)
-    matches = Matches(layer, image, query, query % max(1, most))
+    real = _real(targets).repeat(1, groups)
+    (b, p), layers = real.shape, len(logits)
+    image, query = (torch.arange(n, device=logits.device) for n in (b, p))
+    target = query % max(1, targets.classes.shape[1])
+    every = (image[:, None], query, target, real)
+    matches = Matches(*(x.expand(layers, b, p).flatten(1) for x in every))
     exact = torch.promote_types(logits.dtype, torch.float32)
-    entropy = F.cross_entropy(
-        logits[layer, image, query].to(exact), targets.classes[image, matches.target], reduction="none"
-    )
-    count = max(1, groups * sum(targets.counts))
-    return {"classes": sum_by_layer(entropy, layer, len(logits)) / count, **box_losses(boxes, targets, matches, count)}
+    classes = targets.classes.repeat(1, groups).expand(layers, -1, -1)
+    entropy = F.cross_entropy(logits.flatten(0, 2).to(exact), classes.flatten(), reduction="none")
+    count = groups * targets.total
+    return {
+        "classes": matches.sum(entropy.view(layers, b * p)) / count,
+        **box_losses(boxes, targets, matches, count),
+    }
 
 
 def _real(targets: Targets) -> Tensor:
-    counts = torch.tensor(targets.counts, device=targets.classes.device)
-    return torch.arange(targets.classes.shape[1], device=counts.device) < counts[:, None]
+    return torch.arange(targets.classes.shape[1], device=targets.counts.device) < targets.counts[:, None]

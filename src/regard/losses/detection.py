@@ -31,7 +31,7 @@ def detection_losses(
     targets: Targets,
     matches: Matches,
     no_object_weight: float = 0.1,
-    num_boxes: float | None = None,
+    num_boxes: float | Tensor | None = None,
 ) -> dict[str, Float[Tensor, "L"]]:
     """Return the losses "classes", "l1" and "giou" of every layer.
 
@@ -44,11 +44,12 @@ def detection_losses(
         num_boxes: the number of objects to divide by; in data-parallel training its mean over the processes. With
             groups of queries, as many times.
     """
-    layer, image, query, target = matches
     exact = torch.promote_types(logits.dtype, torch.float32)
-    num_classes = logits.shape[-1] - 1
-    labels = torch.full(logits.shape[:3], num_classes, device=logits.device)
-    labels[layer, image, query] = targets.classes[image, target]
+    num_classes, queries = logits.shape[-1] - 1, logits.shape[2]
+    labels = torch.full((*logits.shape[:2], queries + 1), num_classes, device=logits.device)
+    query = matches.query.masked_fill(~matches.real, queries)  # padding writes to a query that does not exist
+    labels[matches.layer, matches.image, query] = targets.classes[matches.image, matches.target]
+    labels = labels[..., :-1]
     weight = torch.ones(num_classes + 1, dtype=exact, device=logits.device)
     weight[-1] = no_object_weight
     entropy = F.cross_entropy(logits.flatten(0, 2).to(exact), labels.flatten(), weight, reduction="none")
@@ -59,17 +60,14 @@ def detection_losses(
 
 
 def box_losses(
-    boxes: Float[Tensor, "L B Q 4"], targets: Targets, matches: Matches, count: float
+    boxes: Float[Tensor, "L B Q 4"], targets: Targets, matches: Matches, count: float | Tensor
 ) -> dict[str, Float[Tensor, "L"]]:
     """Return the losses "l1" and "giou" of the matched pairs, divided by `count`."""
-    layer, image, query, target = matches
     exact = torch.promote_types(boxes.dtype, torch.float32)
-    found, true = boxes[layer, image, query].to(exact), targets.boxes[image, target].to(exact)
+    found = boxes[matches.layer, matches.image, matches.query].to(exact)
+    true = targets.boxes[matches.image, matches.target].to(exact)
     giou = generalized_iou(centres_to_corners(found), centres_to_corners(true))
-    return {
-        "l1": sum_by_layer((found - true).abs().sum(-1), layer, len(boxes)) / count,
-        "giou": sum_by_layer(1 - giou, layer, len(boxes)) / count,
-    }
+    return {"l1": matches.sum((found - true).abs().sum(-1)) / count, "giou": matches.sum(1 - giou) / count}
 
 
 def mask_losses(
@@ -77,23 +75,19 @@ def mask_losses(
     true_masks: Bool[Tensor, "B M Y X"],
     targets: Targets,
     matches: Matches,
-    num_boxes: float | None = None,
+    num_boxes: float | Tensor | None = None,
 ) -> dict[str, Float[Tensor, "L"]]:
     """Return the losses "focal" and "dice" of every layer; predicted logits are resized to the true masks."""
-    layer, image, query, target = matches
     exact = torch.promote_types(masks.dtype, torch.float32)
-    true = true_masks[image, target].flatten(1).to(exact)
-    found = masks[layer, image, query].to(exact)[:, None]
+    true = true_masks[matches.image, matches.target].flatten(0, 1).flatten(1).to(exact)
+    found = masks[matches.layer, matches.image, matches.query].to(exact).flatten(0, 1)[:, None]
     found = F.interpolate(found, true_masks.shape[-2:], mode="bilinear", align_corners=False).flatten(1)
     losses = {"focal": sigmoid_focal_loss(found, true).mean(1), "dice": dice_loss(found, true)}
     count = _count(targets, num_boxes)
-    return {name: sum_by_layer(loss, layer, len(masks)) / count for name, loss in losses.items()}
+    return {name: matches.sum(loss.view(matches.real.shape)) / count for name, loss in losses.items()}
 
 
-def _count(targets: Targets, num_boxes: float | None) -> float:
-    return max(1, sum(targets.counts) if num_boxes is None else num_boxes)
-
-
-def sum_by_layer(values: Tensor, layer: Tensor, layers: int) -> Tensor:
-    """Return the sum of the values of each layer."""
-    return values.new_zeros(layers).index_add(0, layer, values)
+def _count(targets: Targets, num_boxes: float | Tensor | None) -> float | Tensor:
+    if num_boxes is None:
+        return targets.total
+    return num_boxes.clamp(min=1) if isinstance(num_boxes, Tensor) else max(1, num_boxes)

@@ -47,7 +47,9 @@ def replay_step(search: Any, may_capture: bool = True) -> Callable[[], None] | N
         return None
     search.state = model.freeze(search.state)  # type: ignore[operator]
     graphs = _captured.setdefault(model, OrderedDict())
-    key = _key(search, model)
+    key = search.shape_key = _key(search, model)
+    if choose_compiled(model, key):
+        graphs.pop(key, None)  # it holds the step as it was
     if key not in graphs and not may_capture:
         return None
     if key not in graphs:
@@ -64,6 +66,19 @@ def replay_step(search: Any, may_capture: bool = True) -> Callable[[], None] | N
             setattr(search, name, part)
     replay: Callable[[], None] = graphs[key].graph.replay
     return replay
+
+
+def choose_compiled(model: Any, key: Any) -> bool:
+    """Let a step that may be compiled choose how it runs for these shapes; return whether that has changed."""
+    choose = getattr(model.step, "choose", None)
+    return choose is not None and bool(choose(key))
+
+
+def add_seconds(search: Any, seconds: float) -> None:
+    """Count the time of a search whose step may be compiled later."""
+    counter = getattr(search.model.step, "seconds", None)
+    if counter is not None and getattr(search, "shape_key", None) is not None:
+        counter[search.shape_key] += seconds
 
 
 def _capture(search: Any) -> CapturedStep:

@@ -17,6 +17,7 @@ The inputs of an int8 product are quantised row by row, so that a sentence does 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -34,6 +35,8 @@ from regard.runtime.cuda_graph import has_hooks
 
 PACK_ROWS = 64  # rows that the blocked layout is chosen for; it works for any number
 MIN_ROWS = 6  # fewer rows are padded to this: oneDNN's kernel for one or two rows is slower
+COMPILE_AFTER = 30.0  # seconds of searching with one shape, after which compiling its step pays
+MAX_COMPILED = 6  # shapes: torch's compiler gives up after eight
 MIN_WEIGHTS = 2**17  # smaller matrices are left alone: the call takes longer than the product
 
 # Activations that oneDNN fuses with the product: its name for them, and the variant.
@@ -59,17 +62,26 @@ def quantize_int8(model: nn.Module) -> nn.Module:
     return _replace_linears(model, _Int8Linear)
 
 
-def compile_step(model: nn.Module, **options: Any) -> nn.Module:
-    """Compile the model's decoding step in place; pays off from a few hundred tokens. Calling it again changes nothing.
+def compile_step(model: nn.Module, after: float = 0.0, **options: Any) -> nn.Module:
+    """Compile the model's decoding step in place. Calling it again changes nothing.
 
     Only steps with static shapes (those that a GPU captures) are compiled; all others, and those of a watched model,
-    run eagerly. `options` go to torch.compile.
+    run eagerly, as all do where the compiler fails. Compiling takes some ten seconds for each shape of a search (its
+    rows, beams and slots), so with `after` it waits until searches of that shape have taken so many seconds: whatever
+    comes next, it costs at most about as much as it might have saved. `options` go to torch.compile.
     """
     if not hasattr(model, "freeze"):
         raise Unsupported(f"the steps of {type(model).__name__} have no static shapes, so they cannot be compiled")
     decodable: Any = model
     if not isinstance(decodable.step, _CompiledStep):
-        decodable.step = _CompiledStep(decodable, options)
+        decodable.step = _CompiledStep(decodable, after, options)
+    return model
+
+
+def prepare_step(model: nn.Module) -> nn.Module:
+    """On a GPU, compile those decoding steps of the model for which it pays; other models are left alone."""
+    if next(model.parameters()).is_cuda and hasattr(model, "freeze"):
+        compile_step(model, after=COMPILE_AFTER)
     return model
 
 
@@ -86,18 +98,45 @@ def is_inference_only(model: nn.Module) -> bool:
 
 
 class _CompiledStep:
-    """A model's `step`, compiled for states with static shapes."""
+    """A model's `step`, compiled for states with static shapes: of all searches, or of those that run for long."""
 
-    def __init__(self, model: Any, options: dict[str, Any]) -> None:
-        self.model, self.eager = model, model.step
+    def __init__(self, model: Any, after: float, options: dict[str, Any]) -> None:
+        self.model, self.eager, self.after = model, model.step, after
         self.fast = torch.compile(model.step, dynamic=False, **options)
+        self.seconds: Counter[Any] = Counter()  # that searches took, by what their captured step fixes
+        self.compiled: set[Any] = set()
+        self.use_fast = after == 0
+
+    def choose(self, key: Any) -> bool:
+        """Choose how the next steps of a search run; return whether it differs from how they ran before."""
+        if self.after == 0:
+            return False
+        found = key not in self.compiled and self.seconds[key] >= self.after and len(self.compiled) < MAX_COMPILED
+        if found:
+            self.compiled.add(key)
+        self.use_fast = key in self.compiled
+        return found
 
     def __call__(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         beam_table = getattr(state, "beam_table", None)
         frozen = beam_table is not None and isinstance(beam_table.filled, Tensor)
-        step = self.fast if frozen and not has_hooks(self.model) else self.eager
-        logits, state = step(tokens, state)
+        if not (self.use_fast and frozen) or has_hooks(self.model):
+            logits, state = self.eager(tokens, state)
+            return logits, state
+        try:
+            logits, state = self.fast(tokens, state)
+        except Exception as error:
+            if not is_compiler_error(error):
+                raise
+            warnings.warn(f"the decoding step runs uncompiled: {str(error).splitlines()[0]}", stacklevel=2)
+            self.fast = self.eager
+            logits, state = self.eager(tokens, state)
         return logits, state
+
+
+def is_compiler_error(error: Exception) -> bool:
+    """Return whether torch's compiler raised this, and not the model."""
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
 class _NoBackward(torch.autograd.Function):

@@ -32,6 +32,7 @@ TASKS: Registry = {
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognition"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognition"),
     "joint_speech_recognition": ("regard.tasks.audio.joint_speech_recognition", "JointSpeechRecognition"),
+    "audio_classification": ("regard.tasks.audio.audio_classification", "AudioClassification"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Addition"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPrediction"),
     "tapes": ("regard.tasks.memory.tapes", "Tapes"),
@@ -52,6 +53,7 @@ TASKS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassification"),
+    "point_segmentation": ("regard.tasks.points.point_segmentation", "PointSegmentation"),
     "place_classification": ("regard.tasks.globe.place_classification", "PlaceClassification"),
     "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassification"),
     "graph_regression": ("regard.tasks.graphs.graph_regression", "GraphRegression"),
@@ -79,6 +81,7 @@ PREDICTORS: Registry = {
     "ctc_speech_recognition": ("regard.tasks.audio.ctc_speech_recognition", "CTCSpeechRecognizer"),
     "speech_recognition": ("regard.tasks.audio.speech_recognition", "SpeechRecognizer"),
     "joint_speech_recognition": ("regard.tasks.audio.joint_speech_recognition", "JointSpeechRecognizer"),
+    "audio_classification": ("regard.tasks.audio.audio_classification", "AudioClassifier"),
     "arithmetic": ("regard.tasks.text.arithmetic", "Calculator"),
     "symbol_prediction": ("regard.tasks.text.symbol_prediction", "SymbolPredictor"),
     "tapes": ("regard.tasks.memory.tapes", "TapePredictor"),
@@ -94,6 +97,7 @@ PREDICTORS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
+    "point_segmentation": ("regard.tasks.points.point_segmentation", "PointSegmenter"),
     "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassifier"),
 }
 

@@ -14,6 +14,7 @@ From a shell: ``python -m regard.training RECIPE key=value ... --out FOLDER``, o
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ def train(
     `settings` are overrides, ``"train.steps=200"``. With `resume` the run in the folder continues, by its own stored
     recipe; the name of another recipe is an error. `command` is printed as the way to resume when the run is
     interrupted. `watch` plots the curve in the terminal.
+
+    A recipe by name that starts from given weights (``"train.init_from=minilm"``) adopts their architecture and
+    preprocessing, except for what `settings` name; a `Recipe` is trained as it is.
     """
     from regard.core.errors import BadInput
     from regard.training.loop import run_training
@@ -61,6 +65,12 @@ def train(
     else:
         chosen = load_recipe(recipe)
     chosen = override_recipe(quick_recipe(chosen) if quick else chosen, settings)
+    if chosen.train.init_from is not None and not isinstance(recipe, Recipe) and not (resume and has_run):
+        from regard.training.init_from import adopt_source
+
+        chosen, line = adopt_source(chosen, [setting.split("=")[0].strip() for setting in settings])
+        if line:
+            print(line, file=sys.stderr, flush=True)
     return run_training(chosen, Path(out), resume, command, watch)
 
 

@@ -52,8 +52,3 @@ class _CompiledModel:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
-
-
-def is_compiler_error(error: Exception) -> bool:
-    """Return whether torch's compiler raised this, and not the model."""
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))

@@ -51,7 +51,7 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
     if s.final_weights not in ("auto", chosen):
         progress.print_line(f"the run was too short for train.final_weights={s.final_weights}")
     copy_weights(run.model, _cast_to_save_dtype(candidates[chosen](), s.save_dtype))
-    final = {name: to_full(x) for name, x in named_tensors(run.model).items()}
+    final = _gather(run)
     result = build_result(run, stopped, measured, chosen)
     if run.world.is_main_process:
         half = s.save_dtype == "float16"
@@ -67,6 +67,16 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
     )
     run.world.barrier()
     return result
+
+
+def _gather(run: TrainingRun) -> dict[str, Tensor]:
+    """Return the whole weights on the main process, nothing on the others; gathered one by one."""
+    final: dict[str, Tensor] = {}
+    for name, x in named_tensors(run.model).items():
+        gathered = to_full(x)
+        if run.world.is_main_process:
+            final[name] = gathered.cpu() if run.parallel.is_sharded else gathered
+    return final
 
 
 def _candidates(run: TrainingRun) -> dict[str, Callable[[], Weights]]:

@@ -1,7 +1,10 @@
 """Initialise a model from given weights.
 
 The source is a run, a saved model (also a BERT, GPT-2 or T5 folder of transformers, or an image model of transformers
-or timm), or a model that ships with the package.
+or timm), a model that ships with the package, or one in a package of its own: minilm, imagenet (EfficientNet-Lite).
+
+`adopt_source` gives a recipe the architecture and the preprocessing of its source (its tokenizer comes along anyway):
+what is set by name stays (`model.attention=linear`), and so do dropout and the like, which are no architecture. Then
 
     same name, same shape             copied
     a head (or the pooler before it)  new, where it is missing in the source or has another shape
@@ -17,19 +20,30 @@ The vocabulary is copied too. A resumed run continues with its own weights; the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from regard.api import PACKAGED_MODELS, package_folder
 from regard.attention.protocol import Mechanism
+from regard.core.config import from_dict
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
+from regard.modalities.audio import AudioPreprocess
+from regard.modalities.image import Preprocess
+from regard.models.contract import ImageModel
 from regard.positions.added.grid import GridPositions
 from regard.training.parallel.sharded_tensor import copy_values
+from regard.training.recipe import Recipe, model_family
 from regard.training.weight_averaging import named_tensors
-from regard.weights.folder import load_model, model_folder, read_json
+from regard.weights.folder import SavedModel, load_model, model_folder, read_json
+from regard.weights.hf import sentence_transformers
+from regard.weights.other import efficientnet_lite
 
 # importers of transformers folders, by model_type
 CHECKPOINT_READERS = {
@@ -39,10 +53,17 @@ CHECKPOINT_READERS = {
 }
 # parameters that belong to a task rather than to the encoder
 HEAD_PREFIXES = ("head.", "distilled_head.", "pre_logits.", "pool.", "class_head.", "mask_head.")
+# fields of a model's config that regularise it: a recipe keeps its own
+REGULARISATION = ("dropout", "drop_path", "layer_drop")
 
 
 def resolve_source(name: str) -> Path:
-    """Return the folder of a saved model by name: a run's, a folder, or one that ships with the package."""
+    """Return the folder of a saved model by name: a run's, a folder, one that ships or is in a package of its own."""
+    if not Path(name).exists():
+        if name == "imagenet":
+            return efficientnet_lite.find_package()
+        if name in PACKAGED_MODELS:
+            return package_folder(name)
     shipped = Path(__file__).resolve().parents[1] / "zoo" / name
     try:
         folder = model_folder(Path(name).expanduser())
@@ -60,7 +81,7 @@ def resolve_source(name: str) -> Path:
 def load_initial_weights(model: nn.Module, source: Path) -> str:
     """Copy the weights that fit into a model, and return a line that says what was copied and what is new."""
     try:
-        source_model = _load_source_model(source)
+        source_model = load_source(source).model
     except RegardError as error:
         raise BadInput(f"cannot initialise from {source}: {error}") from None
     if type(source_model) is not type(model):
@@ -170,14 +191,70 @@ def _resize_positions(model: nn.Module, source_model: nn.Module, name: str) -> T
     return source_encoder.vectors(encoder.grid, source_encoder.prefix)
 
 
-def _load_source_model(source: Path) -> nn.Module:
-    """Load the model of a folder: ours, transformers' or timm's."""
-    from regard.weights.checkpoint_formats import find_image_importer
+def load_source(source: Path) -> SavedModel:
+    """Load the model of a folder with its task: ours, one of transformers, sentence-transformers or timm, or ImageNet
+    weights in a package."""
+    from regard.weights.checkpoint_formats import find_image_importer, load_image_model
 
-    reader = CHECKPOINT_READERS.get(str(read_json(source / "config.json").get("model_type"))) or find_image_importer(
-        source
-    )
-    if reader is None:
-        return load_model(source).model
-    source_model: nn.Module = import_module(reader).load(source)[0]
-    return source_model
+    if efficientnet_lite.is_package(source):
+        model, preprocessing = efficientnet_lite.load(efficientnet_lite.packaged_size(source))
+        return SavedModel(model, None, {"name": "image_classification", **preprocessing}, None, {})
+    if sentence_transformers.is_sentence_transformers_folder(source):
+        encoder, text, how = sentence_transformers.load(source)
+        return SavedModel(encoder, text, {"name": "embedding", **how}, None, {})
+    reader = CHECKPOINT_READERS.get(str(read_json(source / "config.json").get("model_type")))
+    if reader is not None:
+        return SavedModel(import_module(reader).load(source)[0], None, None, None, {})
+    return load_image_model(source) if find_image_importer(source) else load_model(source)
+
+
+def adopt_source(recipe: Recipe, keep: Iterable[str] = ()) -> tuple[Recipe, str]:
+    """Return a recipe with the architecture and preprocessing of what it starts from, and a line that says so.
+
+    `keep` are the settings that were given by name ("model.attention", "data.image_size"); they stay. A model of
+    another family is adopted if both are image models; otherwise the recipe keeps its own, and a part is shared.
+    """
+    name = recipe.train.init_from
+    if name is None:
+        return recipe, ""
+    source, kept = resolve_source(name), set(keep)
+    try:
+        found = load_source(source)
+    except RegardError as error:
+        raise BadInput(f"cannot initialise from {source}: {error}") from None
+    theirs: Any = getattr(found.model, "config", None)
+    if not is_dataclass(theirs):
+        return recipe, ""
+    family, own = model_family(theirs), model_family(recipe.model)
+    if family != own and not (isinstance(found.model, ImageModel) and _is_image_model(own)):
+        return recipe, ""
+    names = {f.name for f in fields(theirs)} & {f.name for f in fields(recipe.model)}
+    stays = [f for f in names if f"model.{f}" in kept or f.endswith(REGULARISATION)]
+    model = replace(theirs, **{f: getattr(recipe.model, f) for f in stays})
+    changed = {} if model == recipe.model else {"model": model}
+    said = [_describe(family, model)] if changed else []
+    shown = (found.task or {}).get("preprocess")
+    if shown is not None and any(f.name == "preprocess" for f in fields(recipe.data)):
+        shown = from_dict(Preprocess if "size" in shown else AudioPreprocess, shown)
+        if isinstance(shown, Preprocess):
+            side = recipe.data.image_size if "data.image_size" in kept else None
+            gray = shown.channels == 1
+            changed["data"] = replace(recipe.data, image_size=side, grayscale=gray, preprocess=shown)
+            said.append(f"images of {side or shown.size[0]} pixels{', grey' if gray else ''}, normalised as it needs")
+        else:
+            changed["data"] = replace(recipe.data, preprocess=shown)
+            said.append("its preprocessing of audio")
+    return replace(recipe, **changed), f"adopted from {name}: {'; '.join(said)}" if said else ""
+
+
+def _is_image_model(family: str) -> bool:
+    from regard.core.spec import resolve
+    from regard.models import MODELS
+
+    return issubclass(resolve(MODELS, family, "model"), ImageModel)
+
+
+def _describe(family: str, model: Any) -> str:
+    """Return a model's family and sizes in words."""
+    sizes = {name: getattr(model, name, None) for name in ("width", "layers", "heads", "vocab")}
+    return ", ".join([family, *(f"{name} {size}" for name, size in sizes.items() if isinstance(size, int))])

@@ -31,14 +31,16 @@ import torch.distributed as dist
 from torch import nn
 
 from regard.attention.aligners.hard import ForcedChoices
-from regard.core.errors import BadInput, RegardError, is_out_of_memory
+from regard.core.errors import BadInput, RegardError, Unsupported, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
 from regard.metrics.base import describe_metrics, find_metric
+from regard.runtime.inference import is_compiler_error
+from regard.tasks.base import SplitTask
 from regard.training import finalize, init_from, rng
 from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
 from regard.training.checkpoint.manifest import read_manifest
-from regard.training.compilation import CompiledTask, is_compiler_error
+from regard.training.compilation import CompiledTask
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
 from regard.training.loggers.base import Loggers
@@ -46,6 +48,7 @@ from regard.training.loggers.progress import MetricsFile, NullProgress, Progress
 from regard.training.oom_advice import suggest_batch_size
 from regard.training.optimizers.muon import fused_projections
 from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
+from regard.training.parallel.deferred_init import DeferredInit, build_deferred
 from regard.training.parallel.distributed import DistributedContext, distributed_context
 from regard.training.parallel.parallelize import ParallelModel, select_data_parallel
 from regard.training.recipe import Recipe, build, changed_settings, from_json, load_saved_recipe, save_recipe, to_json
@@ -108,18 +111,24 @@ class TrainingRun:
         if latest is not None:
             _check_unchanged(load_saved_recipe(out), fitted)
         self.recipe = fitted
-        torch.manual_seed(rng.derive_seed(s.seed, "init"))
-        self.model = build(fitted.model).to(self.device)
+        brings_weights = source is not None or type(self.task).initialize is not SplitTask.initialize
+        self.model, deferred, why_whole = self._build_model(brings_weights)
+        how = select_data_parallel(s.data_parallel, world, self.model)
+        if deferred is not None and how != "fsdp" and world.tensor_parallel == 1:
+            deferred.materialize(self.model, self.device)
+            deferred = None
         _check_samplers_are_trained(self.model, self.task)
         # adaptive spans, routing centroids
         self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
-        self.init_message = "" if source is None else init_from.load_initial_weights(self.model, source)
-        self.task.initialize(self.model)
+        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source)
+        if deferred is None:
+            self.task.initialize(self.model)
         for module in self.task.modules().values():
             module.to(self.device)
         self.precision = select_precision(s.precision, self.device)
-        how = select_data_parallel(s.data_parallel, world, self.model)
         self.parallel = ParallelModel(self.task, self.model, world, how, self.precision, s.gradient_checkpointing)
+        if deferred is not None:
+            deferred.materialize(self.model, self.device)
         self.eager = eager_reason(s.compile, self.device)
         self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
         self.optimizer = Optimizer(
@@ -157,6 +166,21 @@ class TrainingRun:
         self.drawn_at, self.clock = -math.inf, 0.0
         self.stop = ""  # why the run ends early
         world.barrier()
+
+    def _build_model(self, brings_weights: bool) -> tuple[nn.Module, DeferredInit | None, str]:
+        """Build the model; one that may be sharded has no memory yet, unless a whole one is needed, which is said."""
+        s, why = self.settings, ""
+        is_whole = self.world.size == 1 or (s.data_parallel == "ddp" and self.world.tensor_parallel == 1)
+        torch.manual_seed(rng.derive_seed(s.seed, "init"))
+        if not is_whole and not brings_weights:
+            try:
+                return *build_deferred(lambda: build(self.recipe.model)), ""
+            except (Unsupported, RuntimeError, NotImplementedError) as error:
+                if is_out_of_memory(error):
+                    raise
+                why = f"every process builds the whole model first: {str(error).splitlines()[0]}"
+                torch.manual_seed(rng.derive_seed(s.seed, "init"))
+        return build(self.recipe.model).to(self.device), None, why
 
     def _make_graphs(self) -> tuple[UpdateGraphs | None, str]:
         """Return what runs updates on a GPU, and why it captures none."""

@@ -36,6 +36,7 @@ from regard.models import MODELS
 from regard.tasks import TASKS
 
 FORMAT = 1
+RESERVED_NAMES = ("images", "labelled-texts", "pairs", "text", "audio")  # kinds of one's own data (own_data)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def recipe_card(name: str | Path) -> str:
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """Load a recipe by name or from a file."""
+    """Load a recipe by name, from a file, or from the recipe.json of a run."""
+    if Path(name).name == "recipe.json" and Path(name).is_file():
+        return load_saved_recipe(Path(name).parent)
     file = _recipe_file(name)
     try:
         found = _recipe_module(file).recipe()
@@ -180,6 +183,8 @@ def _recipe_file(name: str | Path) -> Path:
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"there is no recipe file {path}")
+        if path.stem in RESERVED_NAMES:
+            raise BadInput(f"a recipe cannot be called '{path.stem}', which is a kind of data; rename {path}")
         return path
     known = list_recipes()
     if str(name) not in known:

@@ -117,3 +117,13 @@ def test_boxes_alone_are_those_of_the_masks():
     assert (boxes.masks, boxes.labels, boxes.depth) == (None, None, None)
     np.testing.assert_array_equal(full.boxes, boxes.boxes)
     np.testing.assert_array_equal(full.masks.sum((1, 2)), boxes.areas)
+
+
+@pytest.mark.parametrize("annotations", ["instances", "panoptic", "boxes"])
+def test_stored_scenes_equal_those_that_are_composed_when_they_are_asked_for(annotations, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    lazy, stored = (replace(SMALL, annotations=annotations, store=store).load("train") for store in (False, True))
+    assert stored.fingerprint() == lazy.fingerprint()
+    for one, other in zip((lazy[i] for i in range(20)), (stored[i] for i in range(20)), strict=True):
+        for name in ("pixels", "classes", "boxes", "crowd", "masks", "labels", "depth", "areas"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))

@@ -170,7 +170,7 @@ def test_missing_or_damaged_dataset_is_refused(tmp_path, monkeypatch):
 
 def test_folder_of_classes_is_split_into_train_and_val(pets):
     data = ImageDataset(str(pets), image_size=16, val_fraction=0.25)
-    assert data.splits() == ["train", "val"]
+    assert data.splits() == ["all", "train", "val"]
     assert data.labels() == ["cat", "dog"]
     train, val = data.load("train"), data.load("val")
     assert (len(train), len(val)) == (48, 16)

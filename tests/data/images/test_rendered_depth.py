@@ -96,3 +96,11 @@ def test_middlebury_has_sixteen_views_with_depth():
     np.testing.assert_allclose(scene.depth[known], 25600 / disparity[known], rtol=1e-5)
     batch = Middlebury(image_size=(96, 96)).load("val").collate(torch.arange(2))
     assert batch.depth[0, int(batch.sizes[0, 0]) :].isnan().all()
+
+
+def test_stored_rooms_equal_those_that_are_rendered_when_they_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    lazy, stored = (RenderedDepth((24, 32), train_examples=3, store=store).load("train") for store in (False, True))
+    for i in range(3):
+        np.testing.assert_array_equal(lazy[i].pixels, stored[i].pixels)
+        np.testing.assert_array_equal(lazy[i].depth, stored[i].depth)

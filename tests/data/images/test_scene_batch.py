@@ -71,3 +71,15 @@ def test_box_of_a_mask_is_tight():
     masks[0, 2:4, 5:9] = True
     masks[1, 0, 0] = True
     np.testing.assert_array_equal(mask_boxes(masks), [[5, 2, 9, 4], [0, 0, 1, 1], [0, 0, 0, 0]])
+
+
+def test_more_places_for_objects_are_empty():
+    batch = SceneBatch.collate([scene(5, 7, 2), scene(8, 3, 5, 1)])
+    wider = batch.with_places(4)
+    assert wider.classes.shape == (2, 8)
+    for name in ("classes", "boxes", "crowd", "masks", "areas"):
+        assert torch.equal(getattr(wider, name)[:, :5], getattr(batch, name))
+        assert not getattr(wider, name)[:, 5:].any()
+    assert wider.present.sum(1).tolist() == [2, 5]
+    empty = SceneBatch.collate([scene(5, 7, 0)])
+    assert empty.with_places(4) is empty

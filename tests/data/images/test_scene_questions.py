@@ -120,3 +120,14 @@ def test_training_mirrors_scenes_and_asks_some_of_the_questions():
 def test_more_questions_than_there_are_is_refused():
     with pytest.raises(BadInput, match="sets_per_update=5 must be at most"):
         SceneQuestions(sets_per_update=5)
+
+
+def test_stored_scenes_equal_those_that_are_composed_when_they_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    settings = [SceneQuestions(image_size=48, train_examples=3, store=store) for store in (False, True)]
+    lazy, stored = (each.load("train", each.words()) for each in settings)
+    assert stored.fingerprint() == lazy.fingerprint()
+    for one, other in zip(
+        lazy.training_batch(torch.arange(3), 5), stored.training_batch(torch.arange(3), 5), strict=True
+    ):
+        assert torch.equal(one, other)

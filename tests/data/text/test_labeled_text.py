@@ -42,8 +42,9 @@ def test_missing_splits_are_tenths_that_rotate_with_the_fold(table):
     seen = []
     for fold in range(10):
         data = LabeledText(str(table), fold=fold)
-        parts = {part: data.read(part) for part in data.splits()}
-        assert data.splits() == ["test", "train", "val"]
+        parts = {part: data.read(part) for part in data.splits() if part != "all"}
+        assert data.splits() == ["all", "test", "train", "val"]
+        assert sorted(data.read("all")) == sorted(row for part in parts.values() for row in part)
         assert sum(map(len, parts.values())) == 54
         assert len(parts["test"]) in (5, 6)
         seen += parts["test"]
@@ -129,7 +130,7 @@ def test_a_folder_for_each_label_is_read(tmp_path):
             (tmp_path / kind / f"{n:02}.txt").write_text(f"{kind} {n}\nsecond line\n")
     data = LabeledText(str(tmp_path))
     assert data.labels() == ["mail", "spam"]
-    rows = [row for part in data.splits() for row in data.read(part)]
+    rows = data.read("all")
     assert len(rows) == 24
     assert ("spam 3 second line", "spam") in rows
 

@@ -57,7 +57,7 @@ def test_targets_leave_out_crowds_and_are_fractions_of_each_image():
         first.pixels, np.zeros(0, int), np.zeros((0, 4)), np.zeros(0, bool), first.masks[:0], first.labels, first.depth
     )
     targets = detection_targets(SceneBatch.collate([first, second, empty]))
-    assert targets.counts == [1, 2, 0]
+    assert targets.counts.tolist() == [1, 2, 0]
     assert targets.classes[0, 0] == 2
     left, top, right, bottom = second.boxes[1] / 16
     wanted = torch.tensor([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top])

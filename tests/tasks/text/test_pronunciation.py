@@ -9,12 +9,13 @@ import torch
 import regard
 from regard.core.errors import BadInput
 from regard.data.text.cmudict import CMUDict
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.models.rnnsearch import Config, RNNSearch
 from regard.models.transformer import Config as TransformerConfig
 from regard.models.transformer import Transformer
 from regard.tasks.text import pronunciation
 from regard.tasks.text.pronunciation import Pronouncer, normalize_spelling
-from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
+from regard.tasks.text.translation import shift_targets
 from regard.training import evaluate, train
 from regard.training.recipe import Recipe, Train
 from tests.long_params import rest_is_long

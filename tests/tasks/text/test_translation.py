@@ -6,9 +6,10 @@ import torch
 
 from regard.core.errors import BadInput, RegardError
 from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.models.transformer import Config, Transformer
 from regard.tasks.text import translation
-from regard.tasks.text.translation import Translation, Translator, label_smoothed_cross_entropy, shift_targets
+from regard.tasks.text.translation import Translation, Translator, shift_targets
 from regard.tokens.tokenizer import Tokenizer
 
 WORDS = {"one": "eins", "two": "zwei", "red": "rot", "blue": "blau", "dog": "Hund", "cat": "Katze"}

@@ -29,6 +29,11 @@ class AttentionObserver:
 
     in_pass = False  # whether a forward pass of the whole model runs, not a part of it (a decoding step, say)
 
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether `after_attention` must be called, so that a kernel may not replace a mechanism and its mixer."""
+        return type(self).after_attention is not AttentionObserver.after_attention
+
     def on_pass_start(self) -> None:
         """Called before a forward pass of the model."""
 

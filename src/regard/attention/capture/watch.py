@@ -160,6 +160,7 @@ def observe_attention(
             if is_watching() and not is_recomputing():
                 observer.after_attention(call(module, args, kwargs), output)
 
+        before.only_observes = not observer.needs_outputs  # type: ignore[attr-defined]
         return before, after
 
     def aligner_hook(name: str) -> Any:
@@ -233,7 +234,8 @@ def observe_attention(
                 if fnmatch(name, only):
                     before, after = mechanism_hooks(name, modules.get(name))
                     handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                    handles.append(module.register_forward_hook(after, with_kwargs=True))
+                    if observer.needs_outputs:
+                        handles.append(module.register_forward_hook(after, with_kwargs=True))
                     watched += 1
             elif isinstance(module, DeformableAttention):
                 if fnmatch(path, only):
@@ -266,6 +268,10 @@ class _TraceRecorder(AttentionObserver):
     def __init__(self, seen: Traces, rows: Rows, heads: Sequence[int] | None, gradients: bool) -> None:
         self.seen, self.rows, self.gradients = seen, rows, gradients
         self.heads = None if heads is None else list(heads)
+
+    @property
+    def needs_outputs(self) -> bool:
+        return self.gradients
 
     def on_pass_start(self) -> None:
         self.seen._pass_start = {name: len(calls) for name, calls in self.seen._calls.items()}

@@ -11,19 +11,20 @@ Objects are things, in the order in which they were pasted: the last is in front
 stuff; annotations="panoptic" lists them too, one segment each, after the objects; "boxes" leaves out masks, class map
 and depth, which a detector does not need.
 
-A scene is computed from (seed, split, row) when it is asked for. The cut-outs of the training split come from training
+A scene is computed from (seed, split, row) when it is asked for, or with `store` once for all runs (data.stored_rows),
+whatever the annotations. The cut-outs of the training split come from training
 images only; those of val and test from images that are never trained on. Of every object at least `min_visible` of its
 pixels can be seen: a later object that would hide more is placed elsewhere, or left out after a few trials.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.scene_batch import Scene, mask_boxes, object_areas, take_objects
 from regard.data.images.scene_dataset import SceneDataset
+from regard.data.stored_rows import stored_rows
 
 OBJECTS = ("fashion_mnist", "mnist", "digits", "emoji")
 STUFF = ("wall", "floor")
@@ -46,6 +48,7 @@ DIGIT_FONTS = {  # files of matplotlib; val and test have faces that are never t
 OPAQUE = 8  # grey value above which a pixel of Fashion-MNIST or MNIST belongs to the object
 TRIALS = 8  # places tried for an object
 MAX_DEPTH = 5.0  # of wall and floor
+NOTHING = 255  # in the classes of a composition
 
 
 @dataclass(frozen=True)
@@ -56,15 +59,17 @@ class Scenes(SceneDataset):
     batch_size: int = 16
     objects: tuple[str, ...] = ("fashion_mnist",)  # of fashion_mnist, mnist, digits, emoji
     annotations: Literal["instances", "panoptic", "boxes"] = "instances"  # panoptic: wall and floor too; boxes: no maps
-    max_objects: int = 8  # of a scene; at least one
+    max_objects: int = field(8, low=1, high=200)  # of a scene; at least one
     min_side: float = field(0.16, above=0, high=1)  # of an object's square, as a share of the image's side
     max_side: float = field(0.45, above=0, high=1)
     min_visible: float = field(0.4, low=0, high=1)  # share of an object's pixels
     train_examples: int = 20_000
     eval_examples: int = 500  # of val and of test
     seed: int = field(0, low=0, below=2**63)
+    store: bool = field(False, help="compose training scenes first, on all cores, and keep them in the cache folder")
 
     quick_settings = {  # noqa: RUF012
+        "store": False,
         "image_size": 48,
         "batch_size": 2,
         "max_objects": 3,
@@ -97,8 +102,18 @@ class Scenes(SceneDataset):
         return SceneComposer(self, part)
 
 
+class Composition(NamedTuple):
+    """A scene before it is annotated, as arrays whose shapes the settings determine."""
+
+    pixels: np.ndarray  # uint8, 3 Y X
+    owner: np.ndarray  # uint8, Y X: the number of the object in front, from 1; 0: wall or floor
+    classes: np.ndarray  # uint8, max_objects: of the objects, then NOTHING
+    distance: np.ndarray  # float32, max_objects
+    horizon: np.ndarray  # int16: the row at which the floor begins
+
+
 class SceneComposer:
-    """The scenes of one split, composed when they are asked for."""
+    """The scenes of one split, composed when they are asked for, or stored."""
 
     def __init__(self, settings: Scenes, part: str) -> None:
         self.settings, self.part = settings, part
@@ -106,50 +121,65 @@ class SceneComposer:
         self.cutouts = [load_cutouts(name, part) for name in settings.objects]
         digest = blake2b(f"{settings.seed}/{part}/scenes".encode(), digest_size=7).digest()
         self.key = int.from_bytes(digest, "big")
+        self.stored: list[np.ndarray] | None = None
+        if settings.store and part == "train":
+            own = replace(settings, store=False, annotations="instances", batch_size=1, limit=None)
+            self.stored = stored_rows("scenes", len(self), compose_scenes, own, part)
 
     def __len__(self) -> int:
         return self.settings.train_examples if self.part == "train" else self.settings.eval_examples
 
     def __getitem__(self, i: int) -> Scene:
+        found = self.compose(i) if self.stored is None else Composition(*(array[i] for array in self.stored))
+        return self._annotate(found)
+
+    def compose(self, i: int) -> Composition:
+        """Compose scene i."""
         rng, side = np.random.default_rng((self.key, i)), self.settings.image_size
         canvas, horizon = make_background(rng, side)
-        masks, total = np.zeros((0, side, side), bool), np.zeros(0)
+        owner, total = np.zeros((side, side), np.uint8), np.zeros(0)
         classes: list[int] = []
         for _ in range(rng.integers(1, self.settings.max_objects + 1)):
             cut, c = self._cutout(rng)
             for _ in range(TRIALS):
                 alpha = place_cutout(cut, side, rng)
                 mask, pixels = alpha[3] >= 0.5, (cut[..., 3] >= 0.5).sum()
-                visible = masks & ~mask
-                seen = (visible.sum((1, 2)) >= self.settings.min_visible * total).all()
+                visible = np.bincount(owner[~mask], minlength=len(classes) + 1)[1:]
+                seen = (visible >= self.settings.min_visible * total).all()
                 if mask.sum() >= max(1, self.settings.min_visible * pixels) and seen:
                     canvas += alpha[3] * (alpha[:3] - canvas)
-                    masks, classes = np.concatenate([visible, mask[None]]), [*classes, c]
-                    total = np.append(total, pixels)
+                    classes, total = [*classes, c], np.append(total, pixels)
+                    owner[mask] = len(classes)
                     break
-        return self._annotate(canvas, masks, np.array(classes, np.int64), horizon, rng)
+        most, n = self.settings.max_objects, len(classes)
+        far = -np.sort(-rng.uniform(1, MAX_DEPTH - 1, n))  # the last object stands in front
+        return Composition(
+            canvas.clip(0, 255).round().astype(np.uint8),
+            owner,
+            np.array([*classes, *[NOTHING] * (most - n)], np.uint8),
+            np.array([*far, *[0] * (most - n)], np.float32),
+            np.array(horizon, np.int16),
+        )
 
-    def _annotate(
-        self, canvas: np.ndarray, masks: np.ndarray, classes: np.ndarray, horizon: int, rng: np.random.Generator
-    ) -> Scene:
-        """Return the scene with all that is known about it; the last object stands in front."""
-        ground = ~masks.any(axis=0)
-        below = np.arange(canvas.shape[1])[:, None] >= horizon
+    def _annotate(self, found: Composition) -> Scene:
+        """Return the scene with all that is known about it."""
+        classes = found.classes[found.classes != NOTHING].astype(np.int64)
+        n, ground = len(classes), found.owner == 0
+        below = np.arange(len(ground))[:, None] >= found.horizon
         stuff = np.stack([ground & ~below, ground & below])
         present = stuff.any(axis=(1, 2))
-        masks = np.concatenate([masks, stuff[present]])
+        masks = np.concatenate([found.owner == np.arange(1, n + 1)[:, None, None], stuff[present]])
         classes = np.concatenate([classes, len(self.things) + np.flatnonzero(present)])
-        far = -np.sort(-rng.uniform(1, MAX_DEPTH - 1, len(classes) - present.sum()))
-        distance = np.concatenate([far, np.full(present.sum(), MAX_DEPTH)])
-        owner = masks.argmax(0)  # every pixel has exactly one
+        distance = np.concatenate([found.distance[:n], np.full(present.sum(), MAX_DEPTH, np.float32)])
+        segment = masks.argmax(0)  # every pixel has exactly one
         scene = Scene(
-            canvas.clip(0, 255).round().astype(np.uint8),
+            np.array(found.pixels),
             classes,
             mask_boxes(masks),
             np.zeros(len(classes), bool),
             masks,
-            classes[owner].astype(np.uint8),
-            distance[owner].astype(np.float32),
+            classes[segment].astype(np.uint8),
+            distance[segment],
         )
         if self.settings.annotations == "panoptic":
             return scene
@@ -159,7 +189,7 @@ class SceneComposer:
         return scene
 
     def contents(self) -> Iterable[np.ndarray]:
-        yield np.frombuffer(f"{self.part} {self.settings}".encode(), np.uint8)
+        yield np.frombuffer(f"{self.part} {replace(self.settings, store=False)}".encode(), np.uint8)
 
     def _cutout(self, rng: np.random.Generator) -> tuple[np.ndarray, int]:
         """Return a random object as it will be pasted, RGBA (0 to 255, alpha 0 to 1), and its class."""
@@ -178,6 +208,11 @@ class SceneComposer:
         low, high = np.log([self.settings.min_side, self.settings.max_side])
         side = max(4, round(self.settings.image_size * float(np.exp(rng.uniform(low, high)))))
         return turn_cutout(picture, side, float(rng.uniform(-15, 15))), c
+
+
+def compose_scenes(settings: Scenes, part: str) -> Callable[[int], Composition]:
+    """Return what composes the scenes of a split, by number."""
+    return SceneComposer(settings, part).compose
 
 
 def turn_cutout(picture: np.ndarray, side: int, degrees: float) -> np.ndarray:

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,7 @@ from regard.data import data_dir
 from regard.data.base import Dataset
 from regard.data.images.captions import CaptionSplit, check_captions, clean_caption
 from regard.data.images.scene_dataset import ImageFiles
+from regard.data.stored_rows import available_cores, locked
 from regard.modalities.image import Preprocess
 from regard.runtime.hardware import cache_dir
 from regard.weights.other import efficientnet_lite
@@ -75,6 +77,14 @@ class Flickr8k(Dataset):
         """Return the photographs and their captions."""
         return read_captions(data_dir.find_dataset(self.corpus))
 
+    def files(self) -> ImageFiles:
+        """Return the photographs, by name."""
+        folder = data_dir.find_dataset(self.corpus)
+        archives = sorted(folder.glob("*.zip"))
+        if len(archives) > 1:
+            raise BadInput(f"{folder} has {len(archives)} zip archives; expected one, with the photographs")
+        return ImageFiles(archives[0] if archives else folder / "images")
+
     def part(self, split: str) -> list[CaptionRow]:
         """Return the photographs of a split."""
         name = self.split(split)
@@ -100,8 +110,7 @@ class Flickr8k(Dataset):
     def load(self, split: str, tokenizer: Tokenizer) -> CaptionSplit:
         part = self.part(split)
         flip = self.flip and self.split(split) == "train"
-        files = _photographs(data_dir.find_dataset(self.corpus))
-        photographs = Photographs(files, [row.image for row in part], self.preprocess)
+        photographs = Photographs(self.files(), [row.image for row in part], self.preprocess)
         encoder = self.load_encoder()
         pictures = photographs if encoder is None else StoredVectors(photographs, encoder, flip)
         return CaptionSplit(pictures, [row.captions for row in part], tokenizer, self.batch_size, self.max_length, flip)
@@ -122,7 +131,8 @@ class Photographs:
         self.files, self.names, self.preprocess = files, names, preprocess
 
     def __call__(self, numbers: Int[Tensor, " B"], flipped: Bool[Tensor, " B"]) -> Tensor:
-        pixels = torch.stack([self.view(n) for n in numbers.tolist()])
+        with ThreadPoolExecutor(available_cores()) as threads:  # decoders of images release Python's lock
+            pixels = torch.stack([*threads.map(self.view, numbers.tolist())])
         return torch.where(flipped[:, None, None, None], pixels.flip(-1), pixels)
 
     def view(self, number: int) -> Tensor:
@@ -159,15 +169,16 @@ class StoredVectors:
         """Return the vectors N M D of all photographs, mapped from the file that has them; made if there is none."""
         name = f"vectors-{_digest(self.contents())}{'-flipped' if flipped else ''}.npy"
         path = cache_dir() / name
-        if not path.is_file():
-            self._compute(path, flipped)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.with_suffix(".lock")):  # runs that begin together wait for the first
+            if not path.is_file():
+                self._compute(path, flipped)
         return np.load(path, mmap_mode="r")
 
     @torch.inference_mode()
     def _compute(self, path: Path, flipped: bool) -> None:
         total, made = len(self.photographs.names), None
-        part = path.with_suffix(f".part{os.getpid()}")  # several runs may begin together
-        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".part{os.getpid()}")
         log.warning(f"computing the annotation vectors of {total:,} photographs, once: {path}")
         device = "cuda" if torch.cuda.is_available() else "cpu"
         encoder = deepcopy(self.encoder).to(device)
@@ -188,13 +199,6 @@ def _digest(arrays: Iterable[Any]) -> str:
     for x in arrays:
         found.update(np.ascontiguousarray(x).data)
     return found.hexdigest()
-
-
-def _photographs(folder: Path) -> ImageFiles:
-    archives = sorted(folder.glob("*.zip"))
-    if len(archives) > 1:
-        raise BadInput(f"{folder} has {len(archives)} zip archives; expected one, with the photographs")
-    return ImageFiles(archives[0] if archives else folder / "images")
 
 
 @lru_cache(maxsize=2)

@@ -2,7 +2,8 @@
 
     ImageDataset("cifar10")              50,000 images of 32 x 32, a tenth of them for validation, and 10,000 for test
     ImageDataset("cifar10_jpeg")         the same images as JPEG of quality 75: smaller, and 2 points harder
-    ImageDataset("pets", image_size=64)  pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg (a tenth is val)
+    ImageDataset("pets", image_size=64)  pets/train/cat/*.jpg and pets/val/..., or pets/cat/*.jpg (a tenth is val; the
+                                         split "all" is all of them)
 
 The lossless CIFAR-10 is read from four arrays, {train,test}_images.npy (N 32 32 3, bytes) and {train,test}_labels.npy,
 in a folder cifar10_lossless or cifar10 among the datasets.
@@ -35,19 +36,20 @@ from jaxtyping import UInt8
 
 from regard.core.config import field
 from regard.core.errors import BadInput
-from regard.core.shapes import Int, Tensor
+from regard.core.shapes import Int, Tensor, pair
 from regard.core.validation import validate
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import RowBatches, mix_seed
+from regard.data.class_folders import SPLITS, class_folders, split_folders
 from regard.data.images.image_shards import MEAN, STD, ImageBatch
 from regard.data.shuffle import Shuffle
 from regard.modalities.decode_image import describe_skipped, list_image_files, load_images, resize_center_crop
+from regard.modalities.image import Preprocess
 
 log = logging.getLogger("regard")
 
 MAX_PIXEL_BYTES = 8 * 2**30  # largest dataset in memory; larger ones are packed (data.images.image_shards)
-SPLITS = ("train", "val", "test")
 LUMA = 0.299, 0.587, 0.114  # of red, green and blue (ITU-R BT.601)
 
 
@@ -113,9 +115,15 @@ class ImageDataset(Dataset):
     seed: int = field(0, low=-(2**63), below=2**64)  # of both shares
     limit: int | None = None  # use only this many images of every split
     grayscale: bool = False  # one channel: 0.299 red + 0.587 green + 0.114 blue
+    preprocess: Preprocess | None = None  # of the model that reads the images; None: the dataset's mean and deviation
 
     def __post_init__(self) -> None:
         validate(self, "data.")
+        if (shown := self.preprocess) is not None and (
+            shown.size[0] != shown.size[1] or shown.crop_mode in ("edges", "ratio")
+        ):
+            size = f"{shown.size[0]} x {shown.size[1]} pixels, crop_mode='{shown.crop_mode}'"
+            raise BadInput(f"images are loaded as squares of one size; the preprocessing has {size}")
         if self.batch_size % self.repeats:
             raise BadInput(f"data.repeats={self.repeats} does not divide the {self.batch_size} rows of a batch")
 
@@ -132,16 +140,21 @@ class ImageDataset(Dataset):
 
     @property
     def pixels(self) -> int:
-        return self.image_size or (self.known.size if self.known else 224)
+        shown = self.preprocess.size[0] if self.preprocess else self.known.size if self.known else 224
+        return self.image_size or shown
 
     @property
     def mean(self) -> tuple[float, ...]:
         """Mean of every channel; ImageNet's for a folder."""
+        if self.preprocess is not None:
+            return self.preprocess.mean
         return self._channels(self.known.mean if self.known else MEAN)
 
     @property
     def std(self) -> tuple[float, ...]:
         """Standard deviation of every channel; ImageNet's for a folder."""
+        if self.preprocess is not None:
+            return self.preprocess.std
         return self._channels(self.known.std if self.known else STD)
 
     def _channels(self, values: tuple[float, ...]) -> tuple[float, ...]:
@@ -153,24 +166,34 @@ class ImageDataset(Dataset):
     @property
     def crop(self) -> float:
         """Share of the shorter side in the centre crop."""
-        return 1.0
+        return self.preprocess.crop if self.preprocess is not None else 1.0
 
     @property
     def resample(self) -> str:
         """Interpolation of resizing."""
-        return "bicubic"
+        return self.preprocess.resample if self.preprocess is not None else "bicubic"
+
+    @property
+    def shown(self) -> Preprocess:
+        """How the model is shown an image; saved with it."""
+        if self.preprocess is not None:
+            return replace(self.preprocess, size=pair(self.pixels))
+        return Preprocess(pair(self.pixels), len(self.mean), self.mean, self.std)
 
     def labels(self) -> list[str]:
         """Return the class names."""
         return (
-            [*self.known.labels] if self.known else _classes(_split_folders(data_dir.find_dataset(self.path))["train"])
+            [*self.known.labels]
+            if self.known
+            else class_folders(split_folders(data_dir.find_dataset(self.path))["train"])
         )
 
     def splits(self) -> list[str]:
         if self.known:
             find_file(self.path)
             return sorted(SPLITS)
-        return sorted(_split_folders(data_dir.find_dataset(self.path)).keys() | {"val"})
+        found = split_folders(data_dir.find_dataset(self.path)).keys()
+        return ["all", "train", "val"] if found == {"train"} else sorted(found | {"val"})
 
     def load(self, split: str) -> ImageSplit:
         part = self.split(split)
@@ -219,15 +242,24 @@ class ImageDataset(Dataset):
 
     # -- folders -------------------------------------------------------------------------------------------------------
 
+    def _view(self, image: Any) -> Any:
+        """Return an image in colour, as large as the model reads it."""
+        how = self.shown
+        fill = tuple(round(255 * mean) for mean in (how.mean * 3)[:3])
+        return resize_center_crop(image, how.size, how.crop, how.resample, how.crop_mode, fill, how.crop_rounding)
+
     def _load_folder(self, part: str) -> ImageSplit:
-        parts = _split_folders(data_dir.find_dataset(self.path))
-        classes, is_complete = self.labels(), part in parts and (part != "train" or "val" in parts)
+        parts = split_folders(data_dir.find_dataset(self.path))
+        is_complete = part == "all" or (part in parts and (part != "train" or "val" in parts))
+        classes = self.labels()
         folder = parts.get(part, parts["train"])
-        if unknown := set(_classes(folder)) - set(classes):
+        if unknown := set(class_folders(folder)) - set(classes):
             raise BadInput(f"{folder} has a class '{min(unknown)}' that {parts['train']} does not have")
-        files = [(path, classes.index(name)) for name in _classes(folder) for path in list_image_files(folder / name)]
+        files = [
+            (path, classes.index(name)) for name in class_folders(folder) for path in list_image_files(folder / name)
+        ]
         if not files:
-            raise BadInput(f"{folder} has no image ({', '.join(_classes(folder)[:3])}, ...)")
+            raise BadInput(f"{folder} has no image ({', '.join(class_folders(folder)[:3])}, ...)")
         rows = self._rows(np.array([label for _, label in files]), part, is_complete)
         side = self.pixels
         if (size := len(rows) * 3 * side * side) > MAX_PIXEL_BYTES:
@@ -239,9 +271,7 @@ class ImageDataset(Dataset):
             count = f"{len(files):,} image{'s' if len(files) > 1 else ''}"
             raise BadInput(f"{folder} has {count}, of which none is left for the split '{part}': add more")
         paths = [files[row][0] for row in rows]
-        good, skipped = load_images(
-            paths, lambda image: np.asarray(resize_center_crop(image, (side, side), self.crop, self.resample))
-        )
+        good, skipped = load_images(paths, lambda image: np.asarray(self._view(image)))
         if not good:
             first = next(describe_skipped(skipped, len(paths)))
             raise BadInput(f"no image of the split '{part}' of {folder} can be read: {first}")
@@ -256,29 +286,9 @@ class ImageDataset(Dataset):
 
 @dataclass(frozen=True)
 class ModelImageDataset(ImageDataset):
-    """The images as a saved model expects them: its order of labels, mean, std, crop and resampling."""
+    """The images as a saved model expects them: with its preprocessing, in its order of labels."""
 
     class_names: tuple[str, ...] = ()
-    model_mean: tuple[float, ...] = MEAN
-    model_std: tuple[float, ...] = STD
-    model_crop: float = 1.0
-    model_resample: str = "bicubic"
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        return self.model_mean
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self.model_std
-
-    @property
-    def crop(self) -> float:
-        return self.model_crop
-
-    @property
-    def resample(self) -> str:
-        return self.model_resample
 
     def labels(self) -> list[str]:
         return [*self.class_names]
@@ -412,17 +422,3 @@ def _to_gray(pixels: UInt8[Tensor, "N 3 Y X"]) -> UInt8[Tensor, "N 1 Y X"]:
     """Return the luma of all images, in chunks."""
     weights = torch.tensor(LUMA)[:, None, None]
     return torch.cat([(x * weights).sum(1, keepdim=True).round().byte() for x in pixels.split(1000)])
-
-
-def _split_folders(folder: Path) -> dict[str, Path]:
-    """Return the splits of a folder of images; without train/ all of it is training data."""
-    found = {part: folder / part for part in SPLITS if (folder / part).is_dir()}
-    return found if "train" in found else {"train": folder}
-
-
-def _classes(folder: Path) -> list[str]:
-    """Return the classes of a split: its subfolders, sorted."""
-    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if not found:
-        raise BadInput(f"{folder} has no subfolders; make one folder of images for each class")
-    return found

@@ -7,14 +7,14 @@ Surfaces are matt, with a pattern of two colours each, lit by one lamp with shad
 gradients, occlusion and the place on the floor all tell the depth, as in photographs. Depth is that at the pixel's
 centre, computed in float64.
 
-A room is computed from (seed, split, row) when it is asked for; nothing is stored.
+A room is computed from (seed, split, row) when it is asked for, or with `store` once for all runs (data.stored_rows).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 from regard.core.config import field
 from regard.data.images.scene_batch import Scene
 from regard.data.images.scene_dataset import SceneDataset
+from regard.data.stored_rows import stored_rows
 
 AMBIENT = 0.35  # share of light that comes from everywhere
 EPS = 1e-6
@@ -38,8 +39,10 @@ class RenderedDepth(SceneDataset):
     train_examples: int = 10_000
     eval_examples: int = 200  # of val and of test
     seed: int = field(0, low=0, below=2**63)
+    store: bool = field(False, help="render the training rooms first, on all cores, and keep them in the cache folder")
 
     quick_settings = {  # noqa: RUF012
+        "store": False,
         "image_size": (32, 48),
         "batch_size": 2,
         "max_objects": 3,
@@ -58,25 +61,41 @@ class RenderedDepth(SceneDataset):
 
 
 class RoomRenderer:
-    """The rooms of one split, rendered when they are asked for."""
+    """The rooms of one split, rendered when they are asked for, or stored."""
 
     def __init__(self, settings: RenderedDepth, part: str) -> None:
         self.settings, self.part = settings, part
         digest = blake2b(f"{settings.seed}/{part}/rooms".encode(), digest_size=7).digest()
         self.key = int.from_bytes(digest, "big")
+        self.stored: list[np.ndarray] | None = None
+        if settings.store and part == "train":
+            own = replace(settings, store=False, batch_size=1, limit=None)
+            self.stored = stored_rows("rooms", len(self), render_rooms, own, part)
 
     def __len__(self) -> int:
         return self.settings.train_examples if self.part == "train" else self.settings.eval_examples
 
     def __getitem__(self, i: int) -> Scene:
+        if self.stored is not None:
+            return Scene(np.array(self.stored[0][i]), depth=np.array(self.stored[1][i]))
+        pixels, depth = self.render(i)
+        return Scene(pixels, depth=depth)
+
+    def render(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pixels and the depth of room i."""
         rng = np.random.default_rng((self.key, i))
         room = random_room(rng, self.settings.max_objects)
         pixels, depth = render(room, self.settings.image_size)
         noisy = 255 * pixels + 2 * rng.standard_normal(pixels.shape)
-        return Scene(noisy.clip(0, 255).round().astype(np.uint8), depth=depth.astype(np.float32))
+        return noisy.clip(0, 255).round().astype(np.uint8), depth.astype(np.float32)
 
     def contents(self) -> Iterable[np.ndarray]:
-        yield np.frombuffer(f"{self.part} {self.settings}".encode(), np.uint8)
+        yield np.frombuffer(f"{self.part} {replace(self.settings, store=False)}".encode(), np.uint8)
+
+
+def render_rooms(settings: RenderedDepth, part: str) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """Return what renders the rooms of a split, by number."""
+    return RoomRenderer(settings, part).render
 
 
 class Pattern(NamedTuple):

@@ -80,6 +80,16 @@ class SceneBatch(TensorBatch):
         rows, columns = (torch.arange(side, device=self.sizes.device) for side in self.pixels.shape[2:])
         return (rows < self.sizes[:, :1])[:, :, None] & (columns < self.sizes[:, 1:])[:, None, :]
 
+    def with_places(self, multiple: int) -> Self:
+        """Return the batch with places for a multiple of so many objects of each image; the new ones are empty."""
+        more = round_up(self.classes.shape[1], multiple) - self.classes.shape[1]
+        padded = {
+            name: torch.cat([x, x.new_zeros(len(x), more, *x.shape[2:])], 1)
+            for name in ("classes", "boxes", "crowd", "masks", "areas")
+            for x in (getattr(self, name),)
+        }
+        return replace(self, **padded) if more else self
+
     @classmethod
     def collate(cls, scenes: Sequence[Scene], multiple: int = 1, size: Pair | None = None) -> Self:
         """Pad scenes to one size, by default the largest of them, rounded up to a `multiple`."""

@@ -39,6 +39,7 @@ from regard.modalities.letterbox import Letterbox
 log = logging.getLogger("regard")
 
 SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}  # usual names
+OBJECT_PLACES = 4  # the places for objects in a training batch are a multiple of this
 MAX_CACHED_BYTES = 4 * 2**30  # scenes of a split that are kept in memory
 
 
@@ -128,6 +129,10 @@ class SceneSplit(DatasetSplit[SceneBatch]):
 
     def collate(self, rows: Int[Tensor, " B"]) -> SceneBatch:
         return SceneBatch.collate([self[i] for i in rows.tolist()], size=self.canvas)
+
+    def training_batch(self, rows: Int[Tensor, " B"], seed: int) -> SceneBatch:
+        """Return these scenes with places for a multiple of `OBJECT_PLACES` objects: few shapes, few CUDA graphs."""
+        return self.collate(rows).with_places(OBJECT_PLACES)
 
     def contents(self) -> Iterable[Tensor | np.ndarray]:
         return (np.array([len(self), *(self.canvas or ())]), *self.source.contents())

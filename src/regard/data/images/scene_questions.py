@@ -18,8 +18,8 @@ scene that is mirrored every second time (`flip`; left and right change places).
 those that are counted, the two that are compared, the one whose colour is asked (`question_masks`). They are known
 exactly, so attention maps can be compared with them. To count what is not there concerns no object; its mask is empty.
 
-A scene is computed from (seed, split, row). Its cut-outs in val and test come from images and fonts that are never
-trained on.
+A scene is computed from (seed, split, row), with `store` once for all runs (data.stored_rows). Its cut-outs in val and
+test come from images and fonts that are never trained on.
 
 After Johnson et al.: CLEVR: A Diagnostic Dataset for Compositional Language and Elementary Visual Reasoning. CVPR 2017.
 arXiv:1612.06890
@@ -27,8 +27,8 @@ arXiv:1612.06890
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.batching import OffsetBatches, RowBatches, mix_seed
 from regard.data.images.image_shards import MEAN, STD
 from regard.data.images.named_things import COLOURS, THINGS, DrawnThings, draw_things, load_things
+from regard.data.stored_rows import stored_rows
 from regard.tokens.question_forms import QuestionForms
 from regard.tokens.story_words import StoryWords
 
@@ -118,8 +119,9 @@ class SceneQuestions(Dataset):
     train_examples: int = 20_000  # scenes
     eval_examples: int = 1000  # of val and of test
     seed: int = field(0, low=0, below=2**63)
+    store: bool = field(False, help="compose training scenes first, on all cores, and keep them in the cache folder")
 
-    quick_settings = {"image_size": 48, "batch_size": 4, "train_examples": 8, "eval_examples": 4}  # noqa: RUF012
+    quick_settings = {"store": False, "image_size": 48, "batch_size": 4, "train_examples": 8, "eval_examples": 4}  # noqa: RUF012
 
     mean, std = MEAN, STD
     kinds = KINDS
@@ -171,6 +173,10 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
         left, right = self.answers["left"], self.answers["right"]
         self._mirrored[[left, right]] = right, left
         self._cached: dict[int, StoredScene] = {}
+        self._rows: list[np.ndarray] | None = None
+        if settings.store and part == "train":
+            own = replace(settings, store=False, batch_size=1, sets_per_update=1, flip=False)
+            self._rows = stored_rows("questions", len(self), make_questions, own, part, words)
 
     def __len__(self) -> int:
         return self.settings.train_examples if self.part == "train" else self.settings.eval_examples
@@ -212,22 +218,29 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
         return batch.answers.numel()
 
     def contents(self) -> Iterable[Tensor | np.ndarray]:
-        yield np.frombuffer(f"{self.part} {self.settings} {self.words}".encode(), np.uint8)
+        settings = replace(self.settings, store=False)
+        yield np.frombuffer(f"{self.part} {settings} {self.words}".encode(), np.uint8)
 
     def _stored(self, i: int) -> StoredScene:
+        if self._rows is not None:
+            return StoredScene(*(array[i] for array in self._rows))
         if (found := self._cached.get(i)) is None:
-            scene = self[i]
-            ids = self.words.encode(question.text for question in scene.questions)
-            ids = torch.nn.functional.pad(ids, (0, self.max_words - ids.shape[1]))
-            answers = np.array([self.answers[question.answer] for question in scene.questions])
-            shape = -1, len(KINDS)
-            numbers = [[*THINGS].index(name) * len(COLOURS) + COLOURS.index(colour) for name, colour in scene.things]
-            shown = (scene.masks * (1 + np.array(numbers, np.uint8))[:, None, None]).max(0)  # masks do not overlap
-            padded = ids.numpy().astype(np.int16).reshape(*shape, self.max_words)
-            found = StoredScene(scene.pixels, padded, answers.reshape(shape), shown.astype(np.uint8))
+            found = self.make(i)
             if sum(x.nbytes for x in found) * len(self) <= MAX_CACHED_BYTES:
                 self._cached[i] = found
         return found
+
+    def make(self, i: int) -> StoredScene:
+        """Compose scene i and encode its questions."""
+        scene = self[i]
+        ids = self.words.encode(question.text for question in scene.questions)
+        ids = torch.nn.functional.pad(ids, (0, self.max_words - ids.shape[1]))
+        answers = np.array([self.answers[question.answer] for question in scene.questions])
+        shape = -1, len(KINDS)
+        numbers = [[*THINGS].index(name) * len(COLOURS) + COLOURS.index(colour) for name, colour in scene.things]
+        shown = (scene.masks * (1 + np.array(numbers, np.uint8))[:, None, None]).max(0)  # masks do not overlap
+        padded = ids.numpy().astype(np.int16).reshape(*shape, self.max_words)
+        return StoredScene(scene.pixels, padded, answers.reshape(shape), shown.astype(np.uint8))
 
     def _batch(self, scenes: list[StoredScene], sets: list[np.ndarray]) -> QuestionBatch:
         questions = np.stack([scene.questions[asked] for scene, asked in zip(scenes, sets, strict=True)])
@@ -243,6 +256,11 @@ class SceneQuestionSplit(DatasetSplit[QuestionBatch]):
             torch.from_numpy(kinds.copy()).flatten(1, 2),
             torch.from_numpy(labels.astype(np.uint8)),
         )
+
+
+def make_questions(settings: SceneQuestions, part: str, words: StoryWords) -> Callable[[int], StoredScene]:
+    """Return what makes the scenes of a split, by number."""
+    return SceneQuestionSplit(settings, part, words).make
 
 
 class QuestionComposer:

@@ -32,7 +32,8 @@ from regard.data import data_dir
 from regard.data.base import Dataset
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
-from regard.data.text.parallel_corpus import EncodedPairs, encode_lines, read_lines
+from regard.data.text.parallel_corpus import EncodedPairs, encode_lines
+from regard.data.text.table import read_lines
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer

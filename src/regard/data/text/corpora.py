@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from regard.data import data_dir
-from regard.data.text.parallel_corpus import read_lines
+from regard.data.text.table import read_lines
 from regard.data.text.text_file import TextFile
 
 Document = list[str]  # sentences

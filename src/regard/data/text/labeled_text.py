@@ -5,18 +5,21 @@
     bbc                                articles of the BBC in five topics, some 2,200 bytes each
     reviews.tsv[.gz]                   text<TAB>label or text<TAB>text<TAB>label; columns="label text" for another order
     reviews.csv[.gz]                   the same with commas and quotes; its first row names the columns text and label
-    folder with train.tsv, val.tsv     one file per split (or .csv)
+    reviews.jsonl[.gz]                 an object with text and label a line
+    reviews.parquet                    with pyarrow
+    folder with train.tsv, val.tsv     one file per split (or .csv, .jsonl, .parquet)
     folder with good/*.txt, bad/*.txt  one folder per label, one file per text
 
-Without a validation split a tenth of the training split is used, without a test split another tenth: rows chosen once,
-in an order that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-validation: all ten in turn).
+Columns of other names are found by columns="text=review label=stars". Without a validation split a tenth of the
+training split is used, without a test split another tenth (unless `test_split` is false): rows chosen once, in an order
+that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-validation: all ten in turn). Data without splits also
+have the split "all".
 
     row     [CLS] text [SEP]        [CLS] text [SEP] other text [SEP]
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +37,7 @@ from regard.data.base import Dataset, TensorBatch, TokenizedSplit, longest_first
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.corpora import tatoeba_sentences
-from regard.data.text.parallel_corpus import read_lines
+from regard.data.text.table import SUFFIXES, pick_columns, read_lines, read_table, suffix
 from regard.data.text.text_file import SPLIT_ALIASES
 
 if TYPE_CHECKING:
@@ -71,27 +74,31 @@ class LabeledText(Dataset):
     """Settings of the dataset."""
 
     corpus: str = "sst2"  # name of a dataset, or path of a file or folder
-    columns: str = "text label"  # columns of your own .tsv file, in order: text, other, label
+    columns: str = "text label"  # columns of your own table: text, other, label, in order or as text=NAME
     max_length: int = 128  # tokens per row; longer texts are cut
     batch_size: int = 32  # rows per batch over all processes
     tokenizer: str = "bert"  # kind of tokenizer, if the model has none
     vocab_size: int = 8000
     lowercase: bool = True
     fold: int = field(0, low=0, high=9)  # which tenths are for validation and test, if the data have no such splits
+    test_split: bool = True  # whether a tenth is kept for test, if the data have no splits
     limit: int | None = None  # use only the first rows of every split
 
     quick_settings = {"limit": 64, "max_length": 32, "batch_size": 8, "vocab_size": 400}  # noqa: RUF012
 
     def splits(self) -> list[str]:
-        return sorted(_read_splits(self.corpus, self.columns, self.fold))
+        return sorted(self._splits())
+
+    def _splits(self) -> dict[str, list[Row]]:
+        return _read_splits(self.corpus, self.columns, self.fold, self.test_split)
 
     def read(self, split: str) -> list[Row]:
         """Return the rows of a split: text, optional second text, label."""
-        return _read_splits(self.corpus, self.columns, self.fold)[self.split(split)][: self.limit]
+        return self._splits()[self.split(split)][: self.limit]
 
     def labels(self) -> list[str]:
         """Return the labels of the training split, sorted."""
-        found = sorted({row[-1] for row in _read_splits(self.corpus, self.columns, self.fold)["train"]})
+        found = sorted({row[-1] for row in self._splits()["train"]})
         if len(found) < 2:
             raise BadInput(
                 f"classification needs at least 2 labels; the training split of {self.corpus} has {len(found)} "
@@ -170,7 +177,7 @@ def encode_pair(tokenizer: Tokenizer, sides: Sequence[list[int]], limit: int) ->
 
 
 @data_dir.cached_by_data_dir(4)
-def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
+def _read_splits(corpus: str, columns: str, fold: int, test: bool) -> dict[str, list[Row]]:
     """Return the rows of every split; missing splits are cut out of the training split."""
     found = (
         _read_known(corpus)
@@ -181,11 +188,13 @@ def _read_splits(corpus: str, columns: str, fold: int) -> dict[str, list[Row]]:
         if corpus == "bbc"
         else _read_user_data(corpus, columns)
     )
-    return fill_missing_splits(found, corpus, fold)
+    whole = found.get("all")
+    found = fill_missing_splits(found, corpus, fold, test)
+    return found if whole is None or corpus in LABEL_NAMES else found | {"all": whole}
 
 
-def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int) -> dict[str, list[T]]:
-    """Cut missing splits out of the training split: a tenth each, by the fold."""
+def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int, test: bool = True) -> dict[str, list[T]]:
+    """Cut missing splits out of the training split: a tenth each, by the fold; with `test`, also a test split."""
     unsplit = found.pop("all", None)
     if unsplit is not None:
         found["train"] = unsplit
@@ -193,7 +202,8 @@ def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int) -> di
         raise BadInput(f"{source} has no training split; expected one file, or one called train and one called val")
     if not 0 <= fold < NUM_FOLDS:
         raise BadInput(f"data.fold must be 0 to {NUM_FOLDS - 1}, got {fold}")
-    missing = [part for part in ("val", "test") if part not in found and (part == "val" or unsplit is not None)]
+    wanted = ("val", "test") if test and unsplit is not None else ("val",)
+    missing = [part for part in wanted if part not in found]
     rows = found["train"]
     order = Shuffle(len(rows), 0)(np.arange(len(rows)))
     tenth = np.arange(len(rows)) * NUM_FOLDS // max(len(rows), 1)
@@ -248,9 +258,8 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
         return {"all": _read_table(file_path, columns)}
     folder = data_dir.find_dataset(path)
     entries = sorted(folder.iterdir())
-    files = [file for file in entries if _has_suffix(file, ".tsv")] or [
-        file for file in entries if _has_suffix(file, ".csv")
-    ]
+    kinds = ([file for file in entries if suffix(file) == ending] for ending in SUFFIXES)
+    files = next((found for found in kinds if found), [])
     parts = {
         SPLIT_ALIASES[name]: _read_table(file, columns)
         for file in files
@@ -269,7 +278,8 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
     ]
     if not texts:
         raise BadInput(
-            f"{folder} has no labelled texts; expected train.tsv and val.tsv (or .csv), or a folder of .txt per label"
+            f"{folder} has no labelled texts; expected train.tsv and val.tsv (or .csv, .jsonl, "
+            f".parquet), or a folder of .txt per label"
         )
     return {
         "all": [(" ".join(line.strip() for line in read_lines(file)), label_folder) for file, label_folder in texts]
@@ -277,48 +287,12 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
 
 
 def _read_table(file: Path, columns: str) -> list[Row]:
-    names = columns.split()
+    names = [part.split("=")[0] for part in columns.split()]
     if sorted(names) not in (["label", "text"], ["label", "other", "text"]):
-        raise BadInput(f"data.columns={columns!r}: expected text and label, or text, other and label, in any order")
-    fields = [name for name in ("text", "other", "label") if name in names]
-    rows = _csv_rows(file, names) if _has_suffix(file, ".csv") else _tsv_rows(file, names)
-    found: list[Row] = []
-    for number, cells in rows:
-        row = tuple(cells[name].strip() for name in fields)
-        if not all(row):
-            raise BadInput(f"{file}, line {number}: {fields[row.index('')]} is empty")
-        found.append(row)
-    return found
-
-
-def _has_suffix(file: Path, ending: str) -> bool:
-    return file.name.removesuffix(".gz").lower().endswith(ending)
-
-
-def _tsv_rows(file: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, line in enumerate(read_lines(file), 1):
-        cells = line.split("\t")
-        if len(cells) != len(names):
-            raise BadInput(f"{file}, line {number}: {len(cells)} columns; expected {'<TAB>'.join(names)}")
-        yield number, dict(zip(names, cells, strict=True))
-
-
-def _csv_rows(file: Path, names: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a file whose first row names its columns; extra columns are ignored."""
-    rows = csv.reader((f"{line}\n" for line in read_lines(file)), strict=True)
-    try:
-        heads = [name.removeprefix("\ufeff").strip().lower() for name in next(rows, [])]  # byte order mark
-        for name in names:
-            if (count := heads.count(name)) != 1:
-                found_names = ", ".join(f"'{head}'" for head in heads) or "nothing"
-                problem = f"{count} columns are" if count else "no column is"
-                raise BadInput(f"{file}: {problem} called '{name}' in its first row, which has {found_names}")
-        for cells in rows:
-            if not cells:  # a blank line
-                continue
-            if len(cells) != len(heads):
-                raise BadInput(f"{file}, line {rows.line_num}: {len(cells)} columns; its first row has {len(heads)}")
-            texts = (" ".join(cell.splitlines()) for cell in cells)  # quoted cells may have line breaks
-            yield rows.line_num, dict(zip(heads, texts, strict=True))
-    except csv.Error as error:
-        raise BadInput(f"{file}, line {rows.line_num}: {error}") from None
+        raise BadInput(
+            f"data.columns={columns!r}: expected text and label, or text, other and label, in any order; a column of "
+            "another name as text=NAME"
+        )
+    wanted = [name for name in ("text", "other", "label") if name in names]
+    known = [*names, *(part.split("=")[-1].lower() for part in columns.split())] if "=" in columns else names
+    return [cells for _, cells in pick_columns(read_table(file, known), wanted, columns)]

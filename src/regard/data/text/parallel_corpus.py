@@ -7,27 +7,32 @@ Both sides share one vocabulary, trained on the training split of both. Every so
 target begins with the begin token and ends with the end token:
 
     source   a dog runs </s>        target   <s> ein hund läuft </s>
+
+A single table (.tsv, .csv, .jsonl, .parquet) of two columns is read too: the columns called like the languages, or the
+first for the source and the second for the target. A part of it, chosen once, is for validation; "all" is all of it.
 """
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
 import torch
 
+from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit, TensorBatch, longest_first
 from regard.data.batching import BatchStream, TokenBatches
+from regard.data.class_folders import split_rows
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.text import moses
+from regard.data.text.table import read_lines, read_table
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -57,11 +62,20 @@ class ParallelCorpus(Dataset):
     max_length: int = 128  # longer training pairs are left out
     pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
     limit: int | None = None  # use only the first pairs of every split
+    val_fraction: float = field(0.1, above=0, below=1)  # of a single table of pairs
 
     quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
 
+    @property
+    def table(self) -> Path | None:
+        """The single file that holds all pairs, if the corpus is one."""
+        path = Path(self.corpus).expanduser()
+        return path if path.is_file() else None
+
     def splits(self) -> list[str]:
         """Return the splits of this language pair."""
+        if self.table is not None:
+            return ["all", "train", "val"]
         return sorted(_splits(data_dir.find_dataset(self.corpus), self.source, self.target))
 
     def title(self) -> str:
@@ -69,7 +83,10 @@ class ParallelCorpus(Dataset):
 
     def read(self, split: str) -> tuple[list[str], list[str]]:
         """Return the raw lines of a split, source and target."""
-        source, target = _read(data_dir.find_dataset(self.corpus), self.split(split), self.source, self.target)
+        if (file := self.table) is not None:
+            source, target = read_pairs(file, self.source, self.target, self.split(split), self.val_fraction)
+        else:
+            source, target = _read(data_dir.find_dataset(self.corpus), self.split(split), self.source, self.target)
         return source[: self.limit], target[: self.limit]
 
     def preprocess(self, lines: Iterable[str], language: str) -> list[str]:
@@ -239,13 +256,19 @@ def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str]
     return columns if files[0].name.startswith(f"{source}-") else columns[::-1]
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file; only a line feed ends one (not other Unicode line breaks)."""
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-        text = content.decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {path}: {error}") from None
-    return text.removesuffix("\n").split("\n") if text else []
+def read_pairs(
+    file: Path, source: str, target: str, split: str = "all", val_fraction: float = 0.1
+) -> tuple[list[str], list[str]]:
+    """Return the pairs of a table: the columns called like the languages, or the first two; "val" is a part of them."""
+    table = read_table(file, (source.lower(), target.lower()))
+    if len(table.columns) < 2:
+        raise BadInput(f"{file} has {len(table.columns)} column; expected two: the source and the target")
+    names = [name.lower() if name.lower() in table.columns else None for name in (source, target)]
+    first, second = [name for name in names if name] if all(names) else table.columns[:2]
+    sides = np.array(table.column(first), dtype=object), np.array(table.column(second), dtype=object)
+    if split != "all":
+        rows = split_rows(len(sides[0]), split, val_fraction)
+        if not len(rows):
+            raise BadInput(f"{file} has {len(sides[0])} pairs, too few to keep some for validation: add more")
+        sides = sides[0][rows], sides[1][rows]
+    return sides[0].tolist(), sides[1].tolist()

@@ -33,8 +33,8 @@ from regard.data import data_dir
 from regard.data.base import Dataset, TensorBatch, TokenizedSplit
 from regard.data.ragged import RaggedTensor
 from regard.data.text.labeled_text import fill_missing_splits
-from regard.data.text.parallel_corpus import read_lines
 from regard.data.text.stories import StoryQuestion, read_babi
+from regard.data.text.table import read_lines
 from regard.data.text.tagged_sentences import encode_words
 from regard.data.text.text_file import SPLIT_ALIASES
 

@@ -28,7 +28,7 @@ from regard.data.base import Dataset, TensorBatch, TokenizedSplit
 from regard.data.ragged import RaggedTensor
 from regard.data.shards.token_shards import IGNORE_INDEX, count_targets
 from regard.data.text.labeled_text import fill_missing_splits
-from regard.data.text.parallel_corpus import read_lines
+from regard.data.text.table import read_lines
 from regard.data.text.text_file import TextFile
 
 if TYPE_CHECKING:
@@ -150,7 +150,10 @@ def encode_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, list[i
 @lru_cache(maxsize=4)
 def _read_splits(corpus: str, column: int) -> dict[str, list[Sentence]]:
     """Return the sentences of every split."""
-    found = {part: _read(file, column) for part, file in TextFile(corpus).files().items()}
+    found = {
+        part: [sentence for file in files for sentence in _read(file, column)]
+        for part, files in TextFile(corpus).files().items()
+    }
     return fill_missing_splits(found, corpus, 0)
 
 

@@ -2,6 +2,9 @@
 
     input.txt[.gz]                     one file: the last tenth is for validation, the rest for training
     train.txt  valid.txt  test.txt     one file per split; its name stands between dots: ptb.train.txt.gz
+    one.txt  two.txt  ...              several others: read one after another, in the order of their names, as one file
+
+Text without splits also has the split "all".
 
 Rows are windows over the text, as in token_shards. For text that does not fit into memory: regard data pack.
 """
@@ -43,30 +46,32 @@ class TextFile(Dataset):
 
     quick_settings = {"context_length": 32, "batch_size": 4, "vocab_size": 400, "limit": 64}  # noqa: RUF012
 
-    def files(self) -> dict[str, Path]:
-        """Return the file of each split; a single file as "all"."""
+    def files(self) -> dict[str, list[Path]]:
+        """Return the files of each split; without splits as "all"."""
         path = Path(self.corpus).expanduser()
         if path.is_file():
-            return {"all": path}
+            return {"all": [path]}
         folder = data_dir.find_dataset(self.corpus)
         texts = [file for file in sorted(folder.iterdir()) if file.name.removesuffix(".gz").endswith(".txt")]
-        parts = {SPLIT_ALIASES[word]: file for file in texts for word in file.name.split(".") if word in SPLIT_ALIASES}
-        if not parts and len(texts) == 1:
-            return {"all": texts[0]}
-        if not parts:
-            raise BadInput(f"{folder} has {len(texts)} .txt files; expected one, or train.txt and valid.txt")
-        return parts
+        parts = {
+            SPLIT_ALIASES[word]: [file] for file in texts for word in file.name.split(".") if word in SPLIT_ALIASES
+        }
+        if not texts:
+            raise BadInput(f"{folder} has no .txt file; expected some, or train.txt and valid.txt")
+        return parts or {"all": texts}
 
     def splits(self) -> list[str]:
         found = self.files()
-        return ["train", "val"] if "all" in found else sorted(found)
+        return ["all", "train", "val"] if "all" in found else sorted(found)
 
     def read(self, split: str) -> str:
         """Return the text of a split."""
         files, name = self.files(), self.split(split)
         if "all" not in files:
-            return _read_text(files[name])
-        whole = _read_text(files["all"])
+            return "".join(map(_read_text, files[name]))
+        whole = "\n".join(map(_read_text, files["all"]))
+        if name == "all":
+            return whole
         cut = int((1 - self.val_fraction) * len(whole))
         return whole[:cut] if name == "train" else whole[cut:]
 

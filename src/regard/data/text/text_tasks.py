@@ -24,7 +24,8 @@ from regard.data import data_dir
 from regard.data.base import resolve_split
 from regard.data.text.cmudict import read_entries
 from regard.data.text.labeled_text import LabeledText
-from regard.data.text.parallel_corpus import ParallelCorpus, read_lines
+from regard.data.text.parallel_corpus import ParallelCorpus
+from regard.data.text.table import read_lines
 
 LANGUAGES = {"en": "English", "de": "German", "fr": "French", "cs": "Czech", "es": "Spanish", "it": "Italian"}
 

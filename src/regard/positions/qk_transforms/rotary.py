@@ -20,7 +20,7 @@ from torch import nn
 from regard.core.errors import BadInput, Unsupported, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Range
-from regard.positions.angles import angles, cos_sin
+from regard.positions.angles import rotation
 
 LAYOUTS = ("halves", "interleaved")
 
@@ -40,8 +40,7 @@ class RotaryPositions(nn.Module):
 
     def transform(self, x: Float[Tensor, "B H N D"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B H N D"]:
         exact = torch.float64 if x.dtype == torch.float64 else torch.float32  # half precision is too coarse for angles
-        angle = angles(index, self.head_dim, self.base)[:, None]  # #B 1 N D/2
-        cos, sin = cos_sin(angle, exact)
+        cos, sin = (x[:, None] for x in rotation(index, self.head_dim, self.base, exact))  # #B 1 N D/2
         if self.layout == "halves":
             a, b = x.to(exact).chunk(2, -1)
             rotated = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -35,7 +35,7 @@ def prepare_predictor(
     `alone`: for one text at a time; `gradients`: in a form that can be differentiated.
     """
     from regard.runtime.hardware import choose_threads
-    from regard.runtime.inference import pack_weights, quantize_int8
+    from regard.runtime.inference import pack_weights, prepare_step, quantize_int8
     from regard.training.device import select_device
 
     place, model = select_device(device), _model(predictor)
@@ -52,6 +52,8 @@ def prepare_predictor(
             pack_weights(model)
     elif int8:
         raise Unsupported(f"int8 needs a CPU, got {place}; leave out --int8, or add --device cpu.")
+    elif not gradients:
+        prepare_step(model)
     return predictor
 
 

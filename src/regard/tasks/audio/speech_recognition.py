@@ -38,7 +38,7 @@ from regard.tasks.audio.speech_base import (
     is_silent,
 )
 from regard.tasks.base import call_with_state, load_tokenizer
-from regard.tasks.text.translation import label_smoothed_cross_entropy, model_inputs, shift_targets
+from regard.tasks.text.translation import model_inputs, shift_targets
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer

@@ -35,6 +35,7 @@ from regard.core.shapes import Float, Tensor
 from regard.core.trace import Trace
 from regard.data.images.captions import CaptionBatch, CaptionSplit, clean_caption, count_words
 from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.metrics.base import EXACT_MATCH, PERPLEXITY, Metric, loss_metric, score
 from regard.metrics.bleu import bleu_orders
 from regard.metrics.cider import cider
@@ -43,7 +44,7 @@ from regard.modalities.image import Image, Preprocess
 from regard.modalities.text import Candidate, Text
 from regard.tasks.base import TextTask, call_with_state, load_tokenizer
 from regard.tasks.predictor import Predictor
-from regard.tasks.text.translation import label_smoothed_cross_entropy, shift_targets
+from regard.tasks.text.translation import shift_targets
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer

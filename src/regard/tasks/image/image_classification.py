@@ -138,8 +138,9 @@ class ImageClassification(SplitTask[Any]):
         return found
 
     def describe(self) -> dict[str, Any]:
-        data = self.data
-        shown = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
+        data = self.data  # shards know no other preprocessing than their mean and deviation
+        usual = Preprocess(pair(data.pixels), len(data.mean), tuple(data.mean), tuple(data.std))
+        shown = getattr(data, "shown", usual)
         return {"name": "image_classification", "labels": self.labels, "preprocess": to_dict(shown)}
 
     def card(self) -> str:
@@ -184,8 +185,7 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
         )
     if len(data.mean) != shown.channels:
         raise BadInput(f"{corpus} has {len(data.mean)} channels, but this model needs {shown.channels}")
-    how: dict[str, Any] = {f"model_{name}": getattr(shown, name) for name in ("mean", "std", "crop", "resample")}
-    return ModelImageDataset(corpus, image_size=sides[0], **changes, class_names=tuple(task["labels"]), **how)
+    return ModelImageDataset(corpus, **changes, preprocess=shown, class_names=tuple(task["labels"]))
 
 
 def preview_labels(labels: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ class ObjectDetection(SceneTask):
         """Return the weighted loss of all layers, and the parts of the last layer, each times the images."""
         targets = detection_targets(batch)
         matches = self.matches(output, targets, groups)
-        count = groups * max(1, sum(targets.counts))
+        count = groups * targets.total
         losses = detection_losses(
             output.logits, output.boxes, targets, matches, self.config.no_object_weight, num_boxes=count
         )
@@ -144,11 +144,10 @@ def detection_targets(batch: SceneBatch) -> Targets:
     return Targets(batch.classes.gather(1, order), corners_to_centres(boxes), counts)
 
 
-def matched_objects(batch: SceneBatch) -> tuple[Int[Tensor, "B M"], list[int]]:
-    """Return the numbers of the objects that are matched, first in the row of each image, and how many they are."""
+def matched_objects(batch: SceneBatch) -> tuple[Int[Tensor, "B M"], Int[Tensor, " B"]]:
+    """Return the numbers of the objects of each image, those that are matched first, and how many these are."""
     kept = batch.present & ~batch.crowd
-    counts: list[int] = kept.sum(1).tolist()
-    return kept.int().sort(dim=1, descending=True, stable=True).indices[:, : max(counts, default=0)], counts
+    return kept.int().sort(dim=1, descending=True, stable=True).indices, kept.sum(1)
 
 
 def image_sides(sizes: Int[Tensor, "B 2"]) -> Float[Tensor, "B 4"]:

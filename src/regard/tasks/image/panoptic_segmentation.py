@@ -73,12 +73,12 @@ class PanopticSegmentation(ObjectDetection):
         if output.masks is None:
             raise BadInput("The model has no masks, which panoptic segmentation is trained on; set model.masks=true.")
         targets = detection_targets(batch)
-        matches, count = self.matches(output, targets, groups), groups * max(1, sum(targets.counts))
+        matches, count = self.matches(output, targets, groups), groups * targets.total
         found = detection_losses(
             output.logits, output.boxes, targets, matches, self.config.no_object_weight, num_boxes=count
         )
-        last = (matches.layer == len(output.logits) - 1) & (matches.query < output.masks.shape[1])  # first group
-        matches = Matches(torch.zeros_like(matches.layer[last]), *(each[last] for each in matches[1:]))
+        first = matches.query.shape[1] // groups  # pairs of the first group, whose queries have masks
+        matches = Matches(*(each[-1:, :first] for each in matches))
         found |= mask_losses(output.masks[None], self.true_masks(batch), targets, matches)
         return self.weighted(found, len(batch.pixels))
 
@@ -87,8 +87,8 @@ class PanopticSegmentation(ObjectDetection):
 
     def true_masks(self, batch: SceneBatch) -> Bool[Tensor, "B M Y X"]:
         """Return the masks of the objects that are matched, on the canvas."""
-        order, counts = matched_objects(batch)
-        if any(counts) and not batch.masks.shape[-1]:
+        order, _ = matched_objects(batch)
+        if order.shape[1] and not batch.masks.shape[-1]:
             raise BadInput(f"{self.data.title()} has no masks, which panoptic segmentation is trained on.")
         masks = batch.masks.gather(1, order[..., None, None].expand(-1, -1, *batch.masks.shape[2:]))
         return on_canvas(masks, self.preprocess.size)

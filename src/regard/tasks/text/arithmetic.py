@@ -27,11 +27,12 @@ from regard.core.shapes import Float, Tensor
 from regard.data.synthetic.arithmetic import BOS, EOS, EVAL_EXAMPLES, FIRST_DIGIT, PAD, Arithmetic, ArithmeticSplit
 from regard.data.text.parallel_corpus import PairBatch, count_target_tokens
 from regard.decoding.beam_search import greedy_search
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.metrics.base import EXACT_MATCH, fraction, loss_metric
 from regard.modalities.text import Text
 from regard.tasks.base import SplitTask, call_with_state
 from regard.tasks.predictor import Predictor
-from regard.tasks.text.translation import label_smoothed_cross_entropy, model_inputs, shift_targets
+from regard.tasks.text.translation import model_inputs, shift_targets
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search, 
 from regard.decoding.constrained_search import constrained_beam_search
 from regard.decoding.generation_config import GenerationConfig
 from regard.decoding.seed import MAX_SEED, MIN_SEED
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.metrics.base import BLEU, CHRF, PERPLEXITY, Metric, fraction, loss_metric, score
 from regard.metrics.bleu import bleu, bleu_tokenized, chrf
 from regard.metrics.by_length import SENTENCE_BUCKETS, score_by_length
@@ -496,19 +497,6 @@ def shift_targets(batch: PairBatch | SpeechBatch | CaptionBatch) -> Int[Tensor, 
     wanted = batch.target[:, 1:]
     index = torch.arange(wanted.shape[1], device=wanted.device)
     return wanted.masked_fill(index >= batch.target_lengths[:, None] - 1, -100)
-
-
-def label_smoothed_cross_entropy(
-    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], label_smoothing: float
-) -> Float[Tensor, ""]:
-    """Return the label-smoothed cross-entropy summed over the targets, computed in float32."""
-    return nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(),
-        wanted.flatten(),
-        ignore_index=-100,
-        label_smoothing=label_smoothing,
-        reduction="sum",
-    )
 
 
 def _part_seed(seed: int, number: int, part: int) -> int:

