@@ -31,7 +31,7 @@ SMALL = {"a", "an", "the", "on", "in", "of", "and", "is", "are", "with", "to", "
 
 
 class Example(NamedTuple):
-    """One picture, how good the answer is (`RIGHT`: right), and its panels: pixels, a map over them or none, a title."""
+    """One picture, how good the answer is (`RIGHT`: right), and its panels: pixels, a map or none, a title."""
 
     score: float
     panels: list[tuple[np.ndarray, np.ndarray | None, str]]
