@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.api import PACKAGED_MODELS
+from regard.api import IMAGENET, PACKAGED_MODELS
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def evaluate(
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
         raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
-    if str(folder) in PACKAGED_MODELS:
+    if str(folder) in PACKAGED_MODELS and str(folder) != IMAGENET:
         found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
         _write(found, output)
         return FAILED if "refused" in found else 0
