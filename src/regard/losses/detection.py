@@ -51,7 +51,7 @@ def detection_losses(
     labels[matches.layer, matches.image, query] = targets.classes[matches.image, matches.target]
     labels = labels[..., :-1]
     weight = torch.ones(num_classes + 1, dtype=exact, device=logits.device)
-    weight[-1] = no_object_weight
+    weight[-1:].fill_(no_object_weight)  # weight[-1] = x would copy x from the host, which no CUDA graph may do
     entropy = F.cross_entropy(logits.flatten(0, 2).to(exact), labels.flatten(), weight, reduction="none")
     total_weight = weight[labels].flatten(1).sum(1)
 
