@@ -142,7 +142,9 @@ def main() -> None:
             # both at their best: other work on the machine can only slow a contender down
             of_best = round(min(seconds["plain"]) / min(seconds[name]), 3)
             contenders["plain"] |= {f"{name}_speedup": ratio, f"{name}_speedup_of_best_rounds": of_best}
-            rows.append((case, *(times[name]["median"] for name in names), best))
+            best = max(best, ratio["median"])
+        cases.append({"case": case, "contenders": contenders})
+        rows.append((case, *(times[name]["median"] for name in names), best))
         print(harness.table([rows[0], rows[-1]]), flush=True)
     for each in children:
         each.close()
