@@ -306,9 +306,7 @@ def _warn_of_own_data(own: str, given: str) -> None:
     from regard.cli import print_status
 
     if Path(own).exists() and Path(given).exists() and Path(own).samefile(given):
-        print_status(
-            f"the run was trained on {given}: measured whole, it is no test; --split val is the part kept apart"
-        )
+        print_status(f"the run was trained on {given}, so this is no test; --split val is the part that was kept apart")
 
 
 def _beams(found: dict[str, Any]) -> str:

@@ -25,6 +25,8 @@ def run_curves(
     metrics: Sequence[Metric] = (),
 ) -> Figure:
     """Draw the curves of runs, by name; also save the figure to `path` (.png or .svg) if given."""
+    from matplotlib.ticker import MaxNLocator
+
     from regard.see.layout import MUTED_INK, PALETTE, Layout, font, replace_missing_glyphs, style_axes
 
     found = {name: series(rows) for name, rows in runs.items()}
@@ -37,6 +39,7 @@ def run_curves(
     layout = Layout(8.0, 0.5 + legend + sum(heights) + 0.5 * len(drawn) + 0.2)
     for n, name in enumerate(found):
         layout.text(0.4, 0.2 + 0.2 * n, visible(name), 9, PALETTE[n % len(PALETTE)])
+    end = max(steps.max() for each in found.values() for steps, _, _ in each.values())
     top = 0.5 + legend
     for panel, height in zip(drawn, heights, strict=True):
         axes = layout.axes(0.85, top, 6.85, height)
@@ -61,7 +64,14 @@ def run_curves(
         labels = [metric.label if (metric := find_metric(metrics, key)) else key for key in panel]
         label = "loss: training thin, validation strong" if is_loss(panel[0]) else replace_missing_glyphs(labels[0])
         axes.set_title(label, font=font(8), color=MUTED_INK, loc="left")
+        axes.set_xlim(0, max(end, 1) * 1.02)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.ticklabel_format(axis="y", useOffset=False)
         style_axes(axes, 7)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.tick_params(axis="x", labelbottom=panel is drawn[-1])
         top += height + 0.5
     axes.set_xlabel("step", font=font(8), color=MUTED_INK)
     if path is not None:

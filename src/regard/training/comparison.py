@@ -77,7 +77,9 @@ def table_lines(runs: Sequence[Run]) -> Iterator[str]:
         rows.append(("recipe", [run.recipe.name for run in runs]))
     for group in GROUPS:
         for key in dict.fromkeys(key for recipe in recipes for key in recipe[group]):
-            cells = [_cell(recipe[group].get(key, "-")) for recipe in recipes]
+            if not all(key in recipe[group] for recipe in recipes):  # of another family, task or kind of data
+                continue
+            cells = [_cell(recipe[group][key]) for recipe in recipes]
             if len({*cells}) > 1:
                 rows.append((f"{group}.{key}", cells))
     rows.append(("updates", [f"{run.result.get('steps', run.last.get('step', 0)):,}" for run in runs]))
@@ -92,7 +94,8 @@ def table_lines(runs: Sequence[Run]) -> Iterator[str]:
         values = [run.validation.get(key) for run in runs]
         known = [value for value in values if value is not None]
         best = shown.best(known)
-        top = None if best is None or len({*known}) < 2 else known[best]
+        alike = len({recipe["task"]["name"] for recipe in recipes}) == 1
+        top = None if best is None or len({*known}) < 2 or not alike else known[best]
         marks = [" *" if value is not None and value == top else "" for value in values]
         cells = ["-" if value is None else shown.format(value, unit=False) for value in values]
         cells = [cell + mark for cell, mark in zip(cells, marks, strict=True)]

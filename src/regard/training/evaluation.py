@@ -39,10 +39,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a run's model (or a saved model) on splits of its data, by default all test splits.
 
-    Data that are given as they are (`data`), without splits, are measured whole. `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
-    decoding (beam_size, length_penalty) or evaluation (stride). With `attention`, the spec of a mechanism without
-    parameters of its own, the weights are evaluated under that mechanism. Returns plain values: machine, versions, and
-    under "results" a report for each split.
+    Data that are given without splits are measured whole. `weights` of a run: final, best, last, ema, average, or the
+    name of a checkpoint. `search` goes to the task's decoding (beam_size, length_penalty) or evaluation (stride). With
+    `attention`, the spec of a mechanism without parameters of its own, the weights are evaluated under that mechanism.
+    Returns plain values: machine, versions, and under "results" a report for each split.
     """
     target_device = select_device(device)
     if (folder / "recipe.json").is_file():
