@@ -32,7 +32,7 @@ COLUMNS = (
     "loss", "bound", "kl", "bits_per_byte", "bits_per_dim", "perplexity", "accuracy", "nsp_accuracy", "top5",
     "macro_f1", "matthews_correlation", "f1", "exact_match", "error", "failed", "wrong_bits", "wer", "per", "ler",
     "rouge1", "rouge2", "rougeL", "bleu", "bleu1", "bleu2", "bleu3", "bleu4", "cider", "return", "miou",
-    "pixel_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
+    "pixel_accuracy", "point_accuracy", "ap", "ap50", "ap75", "pq", "sq", "rq", "abs_rel", "rmse", "delta1",
     "rms_error", "mae", "low_latitudes", "middle_latitudes", "high_latitudes",
 )  # fmt: skip
 BY_UNIT = {
@@ -43,6 +43,7 @@ BY_UNIT = {
 }  # a column for each unit
 SPACE_TASKS = (
     "point_classification",
+    "point_segmentation",
     "graph_classification",
     "graph_regression",
     "node_classification",

@@ -1,6 +1,8 @@
-"""What the recipes of ModelNet10 share: the task and the settings of training."""
+"""What the recipes of point clouds share: the tasks and the settings of training."""
 
-from regard.tasks.points import point_classification
+from dataclasses import replace
+
+from regard.tasks.points import point_classification, point_segmentation
 from regard.training.recipe import Train
 
 TASK = point_classification.Config(points=1024, rotation="vertical", stretch=0.2, noise=0.01, label_smoothing=0.1)
@@ -19,3 +21,5 @@ TRAIN = Train(
     log_interval=100,
     metric="accuracy",
 )
+SEGMENTATION = point_segmentation.Config(points=1024, rotation="vertical", stretch=0.2)
+SEGMENTATION_TRAIN = replace(TRAIN, steps=8000, metric="miou")

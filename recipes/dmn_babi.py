@@ -11,27 +11,20 @@ command    regard train dmn_babi --out runs/dmn
            regard train dmn_babi "data.tasks=(1,)" --out runs/dmn-1
 """
 
+from dataclasses import replace
+
+from _babi import TRAIN
+
 from regard.data.text.stories import Stories
 from regard.models.dmn import Config
 from regard.tasks.memory import stories
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=0, width=80, hops=3, dropout=0.1),
         task=stories.Config(gate_weight=1.0),
-        data=Stories("babi", size="1k", max_sentences=70, batch_size=64),
-        train=Train(
-            steps=30_000,
-            learning_rate=1e-3,
-            schedule="cosine",
-            warmup_steps=500,
-            clip_grad_norm=1.0,
-            eval_interval=1000,
-            save_interval=10_000,
-            log_interval=200,
-            metric="error",
-            compile=False,  # a loop over the sentences
-        ),
+        data=Stories("babi", size="1k", max_sentences=70, batch_size=64, similar_lengths=True),
+        train=replace(TRAIN, steps=30_000, learning_rate=1e-3),
     )

@@ -24,6 +24,7 @@ def recipe() -> Recipe:
         task=tapes.Config(),
         data=RecallTape(batch_size=8),
         train=Train(
+            precision="float32",
             steps=3750,  # 30,000 sequences
             learning_rate=3e-3,
             schedule="constant",

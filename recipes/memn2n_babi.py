@@ -25,6 +25,7 @@ def recipe() -> Recipe:
         task=stories.Config(linear_start=16_000, time_noise=0.1),
         data=Stories("babi", size="1k", max_sentences=50, batch_size=32),
         train=Train(
+            precision="float32",
             steps=55_000,
             optimizer="sgd(momentum=0)",
             learning_rate=0.32,  # 0.01 of a loss that is summed over 32 questions

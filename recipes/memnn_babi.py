@@ -12,27 +12,20 @@ command    regard train memnn_babi --out runs/memnn
            regard train memnn_babi "data.tasks=(1,)" --out runs/memnn-1
 """
 
+from dataclasses import replace
+
+from _babi import TRAIN
+
 from regard.data.text.stories import Stories
 from regard.models.memnn import Config
 from regard.tasks.memory import stories
-from regard.training.recipe import Recipe, Train
+from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
     return Recipe(
         model=Config(vocab=0, width=50, hops=5, ngrams=3, nonlinear=True),
         task=stories.Config(margin=0.1),
-        data=Stories("babi", size="1k", max_sentences=70, batch_size=64),
-        train=Train(
-            steps=10_000,
-            learning_rate=3e-3,
-            schedule="cosine",
-            warmup_steps=100,
-            clip_grad_norm=1.0,
-            eval_interval=1000,
-            save_interval=10_000,
-            log_interval=200,
-            metric="error",
-            compile=False,
-        ),
+        data=Stories("babi", size="1k", max_sentences=70, batch_size=64, similar_lengths=True),
+        train=replace(TRAIN, steps=20_000, learning_rate=3e-3, warmup_steps=100),
     )

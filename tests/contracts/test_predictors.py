@@ -41,6 +41,7 @@ from regard.tasks.image.visual_question_answering import VisualQuestionAnswerer
 from regard.tasks.memory.stories import StoryAnswerer
 from regard.tasks.memory.tapes import TapePredictor
 from regard.tasks.points.point_classification import PointClassifier
+from regard.tasks.points.point_segmentation import PointSegmenter
 from regard.tasks.predictor import NoOptions, Predictor
 from regard.tasks.text.arithmetic import Calculator
 from regard.tasks.text.bidirectional_lm import ContextualEmbedder
@@ -206,6 +207,11 @@ MAKE = {
     "point_classification": lambda: PointClassifier(
         perturb(build("point_transformer", size="tiny", num_classes=3)), ["a", "b", "c"], PointPreprocess(40)
     ),
+    "point_segmentation": lambda: PointSegmenter(
+        perturb(build("point_transformer", size="tiny", num_classes=3, head="points")),
+        ["a", "b", "c"],
+        PointPreprocess(40),
+    ),
 }
 
 
@@ -249,6 +255,7 @@ ITEMS = {
     "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
+ITEMS["point_segmentation"] = ITEMS["point_classification"]
 ITEMS["glimpse_classification"] = ITEMS["image_classification"]
 ITEMS |= dict.fromkeys(
     ("semantic_segmentation", "object_detection", "panoptic_segmentation", "depth_estimation", "captioning"), PHOTOS

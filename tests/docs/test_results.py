@@ -457,6 +457,11 @@ REPORTS = {  # of every task: its data, what its report holds, and what stands i
         {"loss": 2.5, "pq": 0.5, "sq": 0.8, "rq": 0.6, "pq_things": 0.7, "images": 233},
         {("loss", "image", 2.5), ("pq", "", 0.5), ("sq", "", 0.8), ("rq", "", 0.6)},
     ),
+    "point_segmentation": (
+        {"name": "point_scenes"},
+        {"miou": 0.5, "point_accuracy": 0.8, "mean_accuracy": 0.6, "loss": 0.4, "clouds": 250},
+        {("loss", "point", 0.4), ("miou", "", 0.5), ("point_accuracy", "", 0.8)},
+    ),
     "audio_classification": ({"name": "labeled_audio", "corpus": "words"},
                              {"loss": 0.3, "accuracy": 0.9, "recordings": 300},
                              {("loss", "recording", 0.3), ("accuracy", "recording", 0.9)}),
@@ -520,7 +525,13 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
         "variational_image_generation",
         "visual_question_answering",
     )
-    space = ("point_classification", "graph_classification", "graph_regression", "node_classification")
+    space = (
+        "point_classification",
+        "point_segmentation",
+        "graph_classification",
+        "graph_regression",
+        "node_classification",
+    )
     section = "## Images" if task in images else "## Language"
     section = "## Points, graphs, places" if task in (*space, "place_classification") else section
     assert "| **ours** |" in page[page.index(section) : page.index("## Runs")]

@@ -26,10 +26,12 @@ from regard.interpret.faithfulness import (
     rank_correlation,
     shuffle_weights,
 )
-from regard.interpret.image_maps import find_maps
-from regard.modalities.image import Preprocess
+from regard.interpret.image_maps import TargetMap, find_maps
+from regard.modalities.image import Image, Preprocess
 from regard.tasks.image.image_classification import ImageClassifier
+from regard.tasks.image.semantic_segmentation import SemanticSegmenter
 from tests.contracts.test_predictors import captioner, question_answerer
+from tests.data.images import needs_data
 
 QUESTION = "What colour is the bag?"
 RNG = np.random.default_rng(0)
@@ -171,6 +173,65 @@ def test_words_of_a_caption_and_an_answer_have_maps_too():
     said = ask(picture, QUESTION)
     assert answer.label == said.label
     assert answer.score([answer.picture]) == pytest.approx([said.probability], abs=1e-4)
+
+
+def segmenter(side=32):
+    settings = {"num_outputs": 12, "image_size": side, "patch_size": 8, "width": 16, "heads": 2, "layers": 1}
+    torch.manual_seed(0)
+    model = regard.build("segmenter", **settings, decoder_layers=1)
+    return SemanticSegmenter(model, [f"class {i}" for i in range(12)], Preprocess(side))
+
+
+def test_maps_of_class_tokens_are_compared_with_all_pixels_of_the_class():
+    segment, picture = segmenter(), RNG.integers(0, 256, (32, 32, 3), np.uint8)
+    found = find_maps(segment, picture)
+    assert {each.label for each in found} == {mask.label for mask in segment(picture).masks}
+    for each in found:
+        (probability,) = each.score([each.picture])
+        index = segment.labels.index(each.label)
+        own = segment.probabilities(Image.read(picture))
+        assert probability == pytest.approx(float(own[index][own.argmax(0) == index].mean()), abs=1e-5)
+    number = segment.labels.index(found[0].label)
+    masks = np.zeros((3, 32, 32), bool)
+    masks[0, :9], masks[1, 20:, :5], masks[2] = True, True, True
+    scene = Scene(picture.transpose(2, 0, 1), classes=np.array([number, number, 99]), masks=masks)
+    things = {number: found[0].label, 99: "other"}
+    scores = evaluate_maps(segment, [scene], "class", things, curves=False, randomize=False)
+    assert scores.maps == 1
+    assert scores.share == pytest.approx((masks[0] | masks[1]).mean())
+
+
+@needs_data("fashion_mnist")
+def test_questions_and_captions_are_compared_with_what_they_concern():
+    for kind in ("count", "side"):
+        items, _ = masked_scenes(f"{kind}_questions", limit=3)
+        for each in items:
+            mask = each.mask_of([], 0)
+            assert mask.shape == each.item["image"].shape[:2]
+            assert each.item["question"].lower().startswith("how many" if kind == "count" else "is the")
+            assert mask.any() or kind == "count"
+    items, _ = masked_scenes("scene_captions", limit=2)
+    scores = evaluate_maps(regard.load("scene-captions"), items, curves=False, randomize=False)
+    assert scores.gain > 1.5, "the captioner that ships looks at what it names"
+
+
+def test_the_second_bag_is_the_second_from_the_left(monkeypatch):
+    from regard.data.images import scene_captions
+
+    masks = np.zeros((3, 4, 6), bool)
+    masks[0, :, :2], masks[1, :, 2:4], masks[2, :, 4:] = True, True, True
+    scene = scene_captions.CaptionedScene(
+        np.zeros((3, 4, 6), np.uint8), masks, [("bag", "red"), ("boot", "red"), ("bag", "blue")], ""
+    )
+    monkeypatch.setattr(scene_captions, "CaptionComposer", lambda *_: [scene])
+    ((item,), _) = masked_scenes("scene_captions", limit=1)
+    words = ["a", "bag", "on", "the", "wall", "and", "a", "bag", "and", "a", "boot", "and", "a", "bag"]
+    maps = [TargetMap(word, MASK, MASK, (0, 0, 1, 1), len) for word in words]
+    found = [item.mask_of(maps, n) for n in range(len(words))]
+    named = {n: found[n] for n in range(len(words)) if found[n] is not None}
+    assert [words[n] for n in named] == ["bag", "bag", "boot"], "there is no third bag"
+    for mask, wanted in zip(named.values(), (masks[0], masks[2], masks[1]), strict=True):
+        np.testing.assert_array_equal(mask, wanted)
 
 
 def test_what_is_no_map_or_mask_is_refused():

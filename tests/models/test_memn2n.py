@@ -5,6 +5,7 @@ import torch
 
 import regard
 from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.blocks.sentence_vectors import sentence_vectors
 from regard.core.errors import BadInput
 from regard.models.memn2n import Config, MemN2N
 from regard.tokens.story_words import PAD, UNKNOWN
@@ -92,7 +93,7 @@ def test_padding_and_gaps_in_ages():
     torch.testing.assert_close(m(x, lengths, q, ages), base, rtol=0, atol=0)
     assert not torch.allclose(m(x, lengths, q, ages + 1), base)
     empty = m(x, torch.zeros(3, dtype=torch.long), q)  # no sentence: the question alone answers
-    torch.testing.assert_close(empty, m._bag(q, m.words)[:, 0] @ m.words[2:8, -1].T)
+    torch.testing.assert_close(empty, sentence_vectors(q, m.words)[:, 0] @ m.words[2:8, -1].T)
 
 
 def test_watch_sees_the_weights_of_every_hop():

@@ -51,7 +51,7 @@ class Loops:
         # columns of U: words of the question, of facts, of memories to choose, the empty memory, time
         nothing = m.nothing[None] if hasattr(m, "nothing") else m.time.new_zeros(1, WIDTH)
         self.u_o = torch.cat([m.questions[:, 0], m.memories[:, 1], m.memories[:, 0], nothing, m.time]).T
-        self.u_r = torch.cat([m.questions[:, 1], m.memories[:, 2], m.answers]).T
+        self.u_r = torch.cat([m.questions[:, 1], *m.memories[:, 2:].unbind(1), m.answers]).T  # facts by their number
 
     def features(self, words):
         """How often each word, and each n-gram, occurs."""
@@ -90,9 +90,12 @@ class Loops:
         return total
 
     def respond(self, knowns):
-        x = sum(self.phi(self.u_r, self.rows * (n > 0), words) for n, (words, _) in enumerate(knowns))
+        x = sum(self.phi(self.u_r, self.rows * n, words) for n, (words, _) in enumerate(knowns))
         e_x, one = self.e(self.u_r, x, "response"), torch.ones(1, dtype=torch.float64)
-        answers = [self.e(self.u_r, self.phi(self.u_r, 2 * self.rows + k, one), "response") for k in range(ANSWERS)]
+        answers = [
+            self.e(self.u_r, self.phi(self.u_r, (1 + self.c.hops) * self.rows + k, one), "response")
+            for k in range(ANSWERS)
+        ]
         return torch.stack([e_x @ answer for answer in answers])
 
     def read(self, sentences, question):

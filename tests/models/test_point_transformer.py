@@ -1,13 +1,17 @@
 """Point Transformer and PointNet: padding and the order of the points change nothing, and the layers are those of a
 loop over the points, in value and gradient."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import regard
-from regard.blocks.points import farthest_point_sampling
+from regard.blocks.points import farthest_point_sampling, knn
 from regard.core.errors import BadInput
-from regard.models import build
+from regard.models import build, point_transformer
 from regard.models.point_transformer import PointSet, VectorAttention
 
 LENGTHS = torch.tensor([23, 9, 2])
@@ -124,3 +128,96 @@ def test_settings_that_do_not_fit_are_refused():
         build("point_transformer", widths=(8,), layers=(1, 1))
     with pytest.raises(BadInput, match="share=5"):
         build("point_transformer", size="tiny", share=5)
+
+
+def point_set(points, x, neighbors, lengths=None):
+    n = points.shape[1]
+    return PointSet(x, points, lengths, torch.arange(n).expand(len(x), n), *knn(points, points, neighbors, lengths), n)
+
+
+def values_and_gradients(layer, s, into):
+    out = layer(s)
+    return [out.detach(), *torch.autograd.grad(out, [s.x, *layer.parameters()], into)]
+
+
+@pytest.mark.parametrize("kept", [0, 10**9])
+def test_points_taken_in_chunks_give_the_same_values_and_gradients(kept, monkeypatch):
+    points, x = torch.randn(2, 23, 3), torch.randn(2, 23, 6, requires_grad=True)
+    layer, s = VectorAttention(6, 3), point_set(points, x, 4, torch.tensor([23, 3]))
+    into = torch.randn(2, 23, 6)
+    whole = values_and_gradients(layer, s, into)
+    monkeypatch.setattr(point_transformer, "CHUNK", 5 * 2 * 4 * 6)  # five points at a time
+    monkeypatch.setattr(point_transformer, "MAX_KEPT", kept)
+    calls = []
+    monkeypatch.setattr(layer, "mix", lambda *given: calls.append(1) or VectorAttention.mix(layer, *given))
+    for one, other in zip(values_and_gradients(layer, s, into), whole, strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(calls) == (5 if kept else 10)  # computed once more where nothing is kept
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+CODE = """
+import sys, torch
+from regard.blocks import vector_attention_triton as kernels
+from regard.models.point_transformer import PointSet, VectorAttention
+kernels.CHUNK = 2000
+found = []
+for width, share, state, x, points, index, exists, into in torch.load(sys.argv[1]):
+    layer = VectorAttention(width, share)
+    layer.load_state_dict(state)
+    layer._can_fuse = lambda s: True
+    x.requires_grad_()
+    cells = torch.arange(x.shape[1]).expand(x.shape[:2])
+    out = layer(PointSet(x, points, None, cells, index, exists, x.shape[1]))
+    found.append([out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], into)])
+torch.save(found, sys.argv[2])
+"""
+
+
+@pytest.mark.long
+def test_interpreted_kernels_equal_the_plain_form_in_value_and_gradient(tmp_path):
+    pytest.importorskip("triton")
+    given, wanted = [], []
+    for width, share, n, neighbors in ((6, 1, 7, 3), (12, 4, 37, 5), (16, 1, 40, 16)):
+        layer, points = VectorAttention(width, share), torch.randn(2, n, 3).float()
+        s = point_set(points.double(), torch.randn(2, n, width, requires_grad=True), neighbors, torch.tensor([n, 2]))
+        into = torch.randn(2, n, width)
+        wanted.append(values_and_gradients(layer, s, into))
+        state = {name: value.float() for name, value in layer.state_dict().items()}
+        given.append((width, share, state, s.x.detach().float(), points, s.index, s.exists, into.float()))
+    torch.save(given, tmp_path / "given.pt")
+    command = [sys.executable, "-c", CODE, str(tmp_path / "given.pt"), str(tmp_path / "found.pt")]
+    subprocess.run(command, check=True, env=os.environ | {"TRITON_INTERPRET": "1"}, timeout=600)
+    for found, right in zip(torch.load(tmp_path / "found.pt"), wanted, strict=True):
+        for one, other in zip(found, right, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-4)
+
+
+def test_kernels_are_not_used_on_a_cpu():
+    assert not VectorAttention(6)._can_fuse(point_set(torch.randn(1, 7, 3), torch.randn(1, 7, 6), 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 24), (torch.float32, 64), (torch.bfloat16, 128)])
+def test_kernels_equal_the_plain_form_on_a_gpu(dtype, width, compiled, monkeypatch):
+    layer, points = VectorAttention(width, 2).float().cuda(), torch.randn(2, 300, 3, dtype=torch.float32).cuda()
+    x = torch.randn(2, 300, width, dtype=torch.float32, device="cuda", requires_grad=True)
+    lengths = torch.tensor([300, 5], device="cuda")
+    near = knn(points, points, 16, lengths)
+    s = PointSet(x, points, lengths, torch.arange(300, device="cuda").expand(2, 300), *near, 300)
+    into = torch.randn(2, 300, width, dtype=torch.float32, device="cuda")
+    into[1, 5:] = 0  # padding counts nowhere
+    run = torch.compile(layer) if compiled else layer
+    found = []
+    with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
+        assert layer._can_fuse(s)
+        out = run(s)
+    found = [out.detach().float(), *torch.autograd.grad(out, [x, *layer.parameters()], into.to(out.dtype))]
+    monkeypatch.setattr(layer, "_can_fuse", lambda s: False)
+    right = values_and_gradients(layer, s, into)
+    for one, other in zip(found, right, strict=True):
+        size = other.abs().max().clamp(min=1e-3)
+        assert (one - other).abs().max() < (2e-4 if dtype == torch.float32 else 4e-2) * size + 1e-4

@@ -187,18 +187,43 @@ def test_the_command_line_takes_folders(detr, tmp_path):
         assert (tmp_path / f"{verb}.png").is_file()
 
 
-def test_one_command_fine_tunes_a_folder_on_photos_in_cocos_format(detr, tmp_path, monkeypatch):
+@pytest.fixture
+def coco(tmp_path, monkeypatch):
+    """A folder of one photo with a cat, in COCO's format."""
     monkeypatch.setattr("regard.training.loop.TrainingRun._draw", lambda self, force=False: None)
-    folder, theirs = detr["DetrForObjectDetection"]
     (tmp_path / "images").mkdir()
     photo(60, 41).save(tmp_path / "images/a.png")
+    cat = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [5, 5, 20, 20]}
     stored = {
         "images": [{"id": 1, "file_name": "a.png", "width": 60, "height": 41}],
         "categories": [{"id": 3, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [5, 5, 20, 20]}],
+        "annotations": [{**cat, "segmentation": [[5, 5, 25, 5, 25, 25, 5, 25]]}],
     }
     for split in ("train", "val"):
         (tmp_path / f"instances_{split}.json").write_text(json.dumps(stored))
+    return tmp_path
+
+
+def test_one_command_fine_tunes_a_dpt_on_photos_in_cocos_format(coco):
+    theirs, expected = pair("segmentation-norm")
+    theirs.float().save_pretrained(coco / "dpt")
+    names = "patch_size width heads layers ffn out_layers reassemble_widths fusion_width"
+    model = [f"model.{name}={getattr(expected.config, name)}" for name in names.split()]
+    few = ["train.steps=1", "train.learning_rate=0", "train.device=cpu", "train.final_weights=last"]
+    data = [f"data.path={coco}", f"data.image_size={theirs.config.image_size}", "data.batch_size=1"]
+    run = ["train", "dpt_coco", *data, *model, *few, f"train.init_from={coco / 'dpt'}", "--out", str(coco / "run")]
+    assert main(run) == 0
+    segment = regard.load(coco / "run")
+    assert segment.labels == ["cat", "background"]
+    ours, tensors = segment.model.state_dict(), theirs.state_dict()
+    assert torch.equal(ours["head.conv.weight"], tensors["head.head.0.weight"])
+    assert ours["head.classify.weight"].shape[0] == 2
+    assert segment(coco / "images/a.png").masks
+
+
+def test_one_command_fine_tunes_a_folder_on_photos_in_cocos_format(detr, coco):
+    folder, theirs = detr["DetrForObjectDetection"]
+    tmp_path = coco
     shape = "num_queries=6 width=32 ffn=24 encoder_layers=2 decoder_layers=2 backbone.block=basic"
     model = [f"model.{each}" for each in [*shape.split(), "backbone.layers=2,2,2,2"]]
     few = ["train.steps=1", "train.learning_rate=0", "train.device=cpu", "train.final_weights=last"]

@@ -6,8 +6,8 @@
     PointBatchNorm            batch norm of the features of all real points of a batch              O(N C)
 
 Distances are computed from differences, not from products of the coordinates, which cancel far from the origin; queries
-are taken in chunks, so that memory stays linear in the points. Nothing depends on the order of the points, except which
-of two points at the same distance is taken.
+are taken in chunks, so that memory stays linear in the points. On a GPU a Triton kernel samples (sampling_triton).
+Nothing depends on the order of the points, except which of two points at the same distance is taken.
 
 Qi, Yi, Su, Guibas: PointNet++: Deep Hierarchical Feature Learning on Point Sets in a Metric Space. NeurIPS 2017.
 arXiv:1706.02413
@@ -15,13 +15,16 @@ arXiv:1706.02413
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import nn
 
 from regard.attention.gather import gather_tokens
 from regard.core.shapes import Bool, Float, Int, Shaped, Tensor
 
-CHUNK = 2**24  # distances held at a time
+CHUNK, CACHED_CHUNK = 2**24, 2**18  # distances held at a time: on a GPU, and where they should stay in the cache
+HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 
 
 def real_points(points: Shaped[Tensor, "B N _"], lengths: Int[Tensor, " B"] | None) -> Bool[Tensor, "B N"]:
@@ -42,18 +45,23 @@ def knn(
     queries: Float[Tensor, "B N 3"], points: Float[Tensor, "B M 3"], k: int, lengths: Int[Tensor, " B"] | None = None
 ) -> tuple[Int[Tensor, "B N K"], Bool[Tensor, "B N K"]]:
     """Return the nearest points of every query, nearest first, and which of them exist: K = min(k, M)."""
-    k, padding = min(k, points.shape[1]), ~real_points(points, lengths)[:, None]
+    k, padding = min(k, points.shape[1]), None if lengths is None else ~real_points(points, lengths)[:, None]
     exact = torch.promote_types(points.dtype, torch.float32)
     points, queries = points.to(exact), queries.to(exact)
     indices = []
-    rows = max(1, CHUNK // max(1, points.shape[0] * points.shape[1])) if not torch.compiler.is_exporting() else None
+    at_once = CHUNK if points.is_cuda else CACHED_CHUNK
+    rows = max(1, at_once // max(1, points.shape[0] * points.shape[1])) if not torch.compiler.is_exporting() else None
     for chunk in (queries,) if rows is None else queries.split(rows, 1):  # a loop would fix the shapes of an export
         if rows is None:  # ONNX has no cdist
             distances = torch.linalg.vector_norm(chunk[:, :, None] - points[:, None], dim=-1)
         else:
             distances = torch.cdist(chunk, points, compute_mode="donot_use_mm_for_euclid_dist")
-        indices.append(distances.masked_fill(padding, float("inf")).topk(k, largest=False).indices)
+        if padding is not None:
+            distances = distances.masked_fill(padding, float("inf"))
+        indices.append(distances.topk(k, largest=False).indices)
     index = torch.cat(indices, 1)
+    if padding is None:
+        return index, torch.ones_like(index, dtype=torch.bool)
     exists = ~padding.expand(-1, index.shape[1], -1).gather(2, index)
     return index.where(exists, 0), exists
 
@@ -70,15 +78,18 @@ def farthest_point_sampling(
     points = points.to(torch.promote_types(points.dtype, torch.float32)).masked_fill(~real[..., None], 0)
     mean = points.sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp(min=1)
     nearest = (points - mean).square().sum(-1).masked_fill(~real, -1)
+    if points.is_cuda and HAS_TRITON and points.dtype == torch.float32 and not torch.compiler.is_exporting():
+        from regard.blocks.sampling_triton import fused_farthest_points
+
+        return fused_farthest_points(points, nearest, real, count)
     chosen, rows = list[Tensor](), torch.arange(points.shape[0], device=points.device)
-    taken = ~real
     for n in range(count):
         index = nearest.argmax(1)
-        index = index.where(~taken[rows, index], chosen[0] if chosen else 0)
+        index = index.where(nearest[rows, index] >= 0, chosen[0]) if n else index
         chosen.append(index)
-        taken = taken | (torch.arange(points.shape[1], device=points.device) == index[:, None])
         distance = (points - points[rows, index][:, None]).square().sum(-1)
-        nearest = (distance if n == 0 else torch.minimum(nearest, distance)).masked_fill(taken, -1)
+        nearest = torch.minimum(nearest, distance) if n else distance.where(nearest >= 0, nearest)
+        nearest = nearest.scatter(1, index[:, None], -1)  # chosen: below every distance
     return torch.stack(chosen, 1) if chosen else rows.new_zeros(points.shape[0], 0)
 
 

@@ -157,6 +157,7 @@ def _app() -> typer.Typer:
         transcribe,
         translate,
     )
+    from regard.cli.options import with_strict
 
     app = typer.Typer(
         add_completion=False,
@@ -207,10 +208,13 @@ def _app() -> typer.Typer:
         ("Look up", "show", show.show_card),
     )
     app.command("run", help=_help_text(run.run.__doc__ or ""), rich_help_panel="Use", context_settings=run.CONTEXT)(
-        run.run
+        with_strict(run.run)
     )
     for panel, name, verb in verbs:
-        app.command(name, help=_help_text(verb.__doc__ or ""), rich_help_panel=panel)(verb)
+        runs_model = panel == "Use" and name not in ("explore", "serve")
+        app.command(name, help=_help_text(verb.__doc__ or ""), rich_help_panel=panel)(
+            with_strict(verb) if runs_model else verb
+        )
     app.add_typer(data.group(), name="data", rich_help_panel="Train")
     return app
 

@@ -1,7 +1,9 @@
 """The inputs of a command through a model, in batches: what ``regard run`` and every named verb print comes from here.
 
 Output n belongs to input n. An input that cannot be read, or on which the model fails, is named on stderr and counted;
-with --json it also has a line, with "error" in place of an output. All other inputs get their output.
+with --json it also has a line, with "error" in place of an output. All other inputs get their output. An input that is
+unlike the training data of the model (modalities.domain) is named on stderr too, and with --json its line has a
+"warning"; with --strict it is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.lines import Line, OutputFile
+from regard.cli.options import is_strict
 from regard.core.errors import BadInput, RegardError, oom_advice, shorten
 from regard.modalities.text import Text
 
@@ -44,10 +47,12 @@ class Result:
     value: Any = None  # what the model was given
     output: Any = None
     error: str = ""
+    warning: str = ""  # what is unusual about the input
 
     def to_json(self) -> str:
         """Return the line of JSON."""
         answer = self.output.to_json() if self.output is not None else {"error": self.error} if self.error else {}
+        answer |= {"warning": self.warning} if self.warning else {}
         return json.dumps({"number": self.item.number, "input": self.item.input, **answer}, ensure_ascii=False)
 
 
@@ -71,6 +76,8 @@ class BatchRunner:
         self.predict, self.verb = predict, verb
         self.advice = advice or "give fewer or smaller inputs, or a smaller model"
         self.tokenizer: Any = None  # counts the tokens of texts
+        self.domain_notes: Callable[[list[Any]], list[str]] = lambda values: [""] * len(values)
+        self.noted = 0  # inputs that are unlike the training data
         self.done, self.failed, self.tokens, self.seconds = 0, 0, 0, 0.0
         self.first: Result | None = None  # with an output
 
@@ -78,7 +85,7 @@ class BatchRunner:
     def of(cls, predictor: Predictor, options: Any, verb: str = "run", advice: str = "") -> BatchRunner:
         """Return the runner of a predictor."""
         made = cls(lambda values, numbers: predictor.predict_numbered(values, options, numbers), verb, advice)
-        made.tokenizer = getattr(predictor, "text", None)
+        made.tokenizer, made.domain_notes = getattr(predictor, "text", None), predictor.domain_notes
         return made
 
     def run(
@@ -110,6 +117,8 @@ class BatchRunner:
             print_status(f"there is nothing to {self.verb}: the input is empty")
         if self.failed > MAX_MESSAGES:
             print_status(f"{self.failed - MAX_MESSAGES:,} more inputs could not be used as they stand")
+        if self.noted > MAX_MESSAGES:
+            print_status(f"{self.noted - MAX_MESSAGES:,} more inputs are unlike the training data")
         return FAILED if self.failed or not self.done else 0
 
     def results(self, batch: Sequence[Item]) -> list[Result]:
@@ -123,6 +132,12 @@ class BatchRunner:
                     values[place] = item.read()
                 except RegardError as error:
                     errors[place] = self.report(item, error)
+        warnings = self._check_domain(batch, values)
+        if is_strict():
+            for place, why in warnings.items():
+                errors[place] = self.report(batch[place], why)
+                del values[place]
+            warnings = {}
         began = time.monotonic()
         outputs = dict(zip(values, self._predict([batch[place] for place in values], [*values.values()]), strict=True))
         self.seconds += time.monotonic() - began
@@ -131,7 +146,10 @@ class BatchRunner:
             output = outputs.get(place)
             if isinstance(output, _Failure):
                 errors[place], output = self.report(item, output), None
-            results.append(Result(item, values.get(place), output, errors.get(place, "")))
+            warning = warnings.get(place, "")
+            results.append(Result(item, values.get(place), output, errors.get(place, ""), warning))
+            if warning:
+                self.warn(item, warning)
             if output is not None:
                 self.done += 1
                 self.first = self.first or results[-1]
@@ -154,6 +172,29 @@ class BatchRunner:
         if len(items) == 1:  # out here, where nothing refers any more to the tensors of the failed batch
             return [why]
         return [self._predict([item], [value])[0] for item, value in zip(items, values, strict=True)]
+
+    def _check_domain(self, batch: Sequence[Item], values: dict[int, Any]) -> dict[int, str]:
+        """Return what is unusual about the values that are, by their place in the batch."""
+        notes = self.domain_notes([*values.values()])
+        return {place: note for place, note in zip(values, notes, strict=True) if note}
+
+    def accepts(self, item: Item, value: Any) -> bool:
+        """Say what is unusual about one item, for a verb that predicts items itself; return whether to predict it."""
+        (note,) = self.domain_notes([value])
+        if note and is_strict():
+            self.report(item, note)
+            return False
+        if note:
+            self.warn(item, note)
+        return True
+
+    def warn(self, item: Item, note: str) -> None:
+        """Say on stderr what is unusual about an item."""
+        from regard.cli import print_status
+
+        self.noted += 1
+        if self.noted <= MAX_MESSAGES:
+            print_status(f"{shorten(item.name, 300)}: {note}")
 
     def report(self, item: Item, why: object) -> str:
         """Count an item that could not be used, name it on stderr, and return the message."""

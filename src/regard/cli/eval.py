@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.api import PACKAGED_MODELS
+from regard.api import IMAGENET, PACKAGED_MODELS
 from regard.core.errors import BadInput, RegardError
 
 if TYPE_CHECKING:
@@ -88,8 +88,9 @@ def evaluate(
         typer.Option(
             metavar="METHOD",
             help="Score these maps of an image model instead, against known masks, by deletion and insertion, and with "
-            "shuffled weights: rollout, class, relevance, pooling, glimpses (classifiers), cross, rollout (detectors). "
-            "--data is scenes, one_object, camvid, fashion_mnist or mnist.",
+            "shuffled weights: rollout, class, relevance, pooling, glimpses (classifiers), cross, rollout (detectors), "
+            "class (segmenters), align (captioners), cross (questions). --data is scenes, one_object, camvid, "
+            "fashion_mnist, mnist, scene_captions, or count_questions, same_, colour_, side_questions.",
         ),
     ] = None,
     device: Annotated[
@@ -118,7 +119,7 @@ def evaluate(
 
     if output is not None and not output.parent.is_dir():  # before it is measured for an hour
         raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
-    if str(folder) in PACKAGED_MODELS:
+    if str(folder) in PACKAGED_MODELS and str(folder) != IMAGENET:
         found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
         _write(found, output)
         return FAILED if "refused" in found else 0

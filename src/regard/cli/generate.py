@@ -127,7 +127,10 @@ def _stream(runner: BatchRunner, generator: Any, options: dict[str, Any], batche
             runner.report(item, item.problem)
         if item.read is None:
             continue
-        began, pieces = time.monotonic(), generator.stream(item.read(), **options)
+        value = item.read()
+        if not runner.accepts(item, value):
+            continue
+        began, pieces = time.monotonic(), generator.stream(value, **options)
         _print("\n" * (runner.done > 0))
         first = next(pieces, "")  # a prompt that is refused is not printed
         _print(item.input + first)

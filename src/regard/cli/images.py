@@ -61,8 +61,13 @@ def load_image_classifier(
 
 
 def default_image_classifier() -> str:
-    """Return the name of the image classifier that ships with the package."""
-    from regard.api import zoo
+    """Return the name of the image classifier of photos, if its package is installed, else of the one that ships."""
+    from importlib.util import find_spec
+
+    from regard.api import IMAGENET, PACKAGED_MODELS, zoo
+
+    if find_spec(PACKAGED_MODELS[IMAGENET][0]):
+        return IMAGENET
 
     for name, folder in zoo().items():
         task = json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}
@@ -74,6 +79,8 @@ def default_image_classifier() -> str:
 def describe_labels(name: str, classifier: Any) -> str:
     """Return the line about the labels of a classifier."""
     labels = classifier.labels
+    if len(labels) > 100:
+        return f"{name} knows {len(labels):,} things, such as {', '.join(labels[:: len(labels) // 5][:5])}"
     more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
     return f"{name} knows {', '.join(labels[:LISTED_LABELS])}{more}; it says one of them whatever it is shown"
 

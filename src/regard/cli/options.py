@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any
@@ -31,6 +32,34 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON for e
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the speed and the device on stderr.")]
 
 Verb = Callable[..., int]
+
+_strict: ContextVar[bool] = ContextVar("strict", default=False)
+
+
+def is_strict() -> bool:
+    """Return whether an input that is unlike the training data of a model is an error in this command (--strict)."""
+    return _strict.get()
+
+
+def with_strict(verb: Verb) -> Verb:
+    """Add the option --strict to a verb that runs a model."""
+    option = typer.Option("--strict", help="Refuse an input that is unlike what the model was trained on.")
+    parameters = inspect.signature(verb, eval_str=True).parameters
+    own = inspect.Parameter("strict", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+
+    @wraps(verb)
+    def call(*, strict: bool = False, **given: Any) -> int:
+        token = _strict.set(strict)
+        try:
+            return verb(**given)
+        finally:
+            _strict.reset(token)
+
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()] + [own]
+    )
+    call.__annotations__ = {each.name: each.annotation for each in (*parameters.values(), own)}
+    return call
 
 
 def with_options(

@@ -44,7 +44,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Draw outputs over their pictures: a file (.png, .svg; .gif: every step), or a folder.",
+            help="Draw outputs over their pictures or points: a file (.png, .svg; .gif: every step), or a folder.",
         ),
     ] = None,
     as_json: Json = False,
@@ -59,6 +59,7 @@ def run(
       regard run fashion boot.png shoes/ --json
       regard run en-de "Good morning." --beam-size 8
       regard run runs/detector street.jpg --out boxes.png
+      regard run runs/point_scenes scene.ply --out labels.png
     """
     words = [*(inputs or ()), *context.args]
     if model is None or model in ("-h", "--help"):
@@ -187,7 +188,7 @@ def draw_result(result: Result, out: Path) -> Path:
     """
     from regard.core.files import atomic_write
     from regard.modalities.generated_image import GeneratedImage
-    from regard.see.outputs import draw_output
+    from regard.see.outputs import draw_output, is_drawable
 
     item, output, name = result.value, result.output, result.item.name
     path = out if out.suffix.lower() in (".png", ".svg", ".gif") else out / f"{Path(name).stem}.png"
@@ -198,9 +199,9 @@ def draw_result(result: Result, out: Path) -> Path:
         return path
     if path.suffix.lower() == ".gif":
         raise BadInput(f"{type(output).__name__} has no steps to animate; use .png or .svg.")
-    photo = item if not isinstance(item, dict) else next((x for x in item.values() if hasattr(x, "convert")), None)
-    if photo is None or not hasattr(photo, "convert"):
-        raise BadInput("--out draws over pictures; this model takes none.")
+    photo = item if not isinstance(item, dict) else next(filter(is_drawable, item.values()), None)
+    if not is_drawable(photo):
+        raise BadInput("--out draws over pictures and point clouds; this model takes none.")
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_output(photo, output, Path(name).name, path)
     return path

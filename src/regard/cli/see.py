@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import is_strict
 from regard.core.errors import BadInput, Unsupported, oom_advice
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class View(StrEnum):
     relevance = "relevance"  # of an image: attention x gradient for a label
     pooling = "pooling"  # of an image: from a pooling that attends, at every depth that has one
     gates = "gates"  # of an image: weights of channels
+    gradcam = "gradcam"  # of an image: where a network of convolutions finds a label
     points = "points"  # of a point cloud: the weight that each point gets
+    labels = "labels"  # of a point cloud: the label of each point
 
 
 def see(
@@ -81,10 +84,11 @@ def see(
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
-            "pooling (of a head that pools by attention), gates (of channels), path (of glimpses). "
+            "pooling (of a head that pools by attention), gates (of channels), path (of glimpses), gradcam (of "
+            "convolutions). "
             "Objects in an image: cross (of every object), heads, encoder (from a point), rollout. "
-            "Point cloud: points (the weight that each gets).",
-            show_default="cross, or heads without cross-attention; class for an image",
+            "Point cloud: points (the weight that each gets), labels (of a segmentation).",
+            show_default="cross, or heads without cross-attention; class or gradcam for an image",
         ),
     ] = None,
     layer: Annotated[
@@ -175,6 +179,10 @@ def see(
     values = _read(name, predictor, inputs) | more
     with oom_advice("use a smaller --beam-size or a shorter input"):
         inspection = inspect(predictor, values, name=parse_model_argument(name)[0])
+    if inspection.warning and is_strict():
+        raise BadInput(inspection.warning)
+    for line in filter(None, [inspection.warning]):
+        print_status(line)
     figure = make_figure(inspection, options, Path(inputs[0]).name)
     if figure.note:
         print_status(figure.note)

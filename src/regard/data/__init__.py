@@ -4,7 +4,7 @@ text/        parallel corpora, running text, masked and labelled sentences, ques
 images/      image datasets in memory (CIFAR-10, a folder), image shards, scenes with boxes, masks, class maps or depth
 audio/       recordings of one's own with labels or transcripts, spoken digits, AN4
 strokes/     handwriting as pen offsets
-points/      composed shapes and ModelNet10 as point clouds
+points/      composed shapes, scenes of them, and ModelNet10 as point clouds
 graphs/      CSL, sets in the TU format, ESOL, Cora and Citeseer
 episodes/    recorded episodes of a pendulum
 globe/       land and ocean
@@ -66,6 +66,7 @@ DATA: Registry = {
     "flickr8k": ("regard.data.images.flickr8k", "Flickr8k"),
     "mask_folder": ("regard.data.images.mask_folder", "MaskFolder"),
     "shapes": ("regard.data.points.shapes", "Shapes"),
+    "point_scenes": ("regard.data.points.scenes", "PointScenes"),
     "land_mask": ("regard.data.globe.land_mask", "LandMask"),
     "csl": ("regard.data.graphs.csl", "CSL"),
     "tu": ("regard.data.graphs.tu", "TU"),

@@ -162,15 +162,30 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 # -- scenes with known masks -------------------------------------------------------------------------------------------
 
 
-def masked_scenes(name: str, split: str = "test", limit: int = 100) -> tuple[Iterator[Scene], dict[int, str]]:
+@dataclass(frozen=True, eq=False)
+class MaskedItem:
+    """An input of a predictor, and what its maps are compared with: `mask_of(maps, n)` is the mask of the n-th map, or
+    None where nothing in the picture is meant."""
+
+    item: Any
+    mask_of: Callable[[Sequence[TargetMap], int], np.ndarray | None]
+
+
+def masked_scenes(
+    name: str, split: str = "test", limit: int = 100
+) -> tuple[Iterator[Scene | MaskedItem], dict[int, str]]:
     """Return the first scenes of a data set with masks, and the labels of the classes that are objects.
 
-    scenes, one_object (a large piece of clothing over a texture), camvid, fashion_mnist and mnist (on black).
+    scenes, one_object (a large piece of clothing over a texture), camvid, fashion_mnist and mnist (on black). For a
+    model of questions, count_questions, same_questions, colour_questions and side_questions, each with the objects that
+    it concerns; for a captioner, scene_captions, whose words for things are compared with the things.
     """
     from regard.data.images.camvid import CamVid
     from regard.data.images.composed_scenes import OPAQUE, Scenes
     from regard.data.images.image_dataset import ImageDataset
 
+    if name not in MASKED_DATA:
+        raise UnknownName(f"no images with masks are called '{name}'; {did_you_mean(name, MASKED_DATA)}")
     if name in ("fashion_mnist", "mnist"):
         images = ImageDataset(name).load(split)
         labels = images.settings.labels()
@@ -178,9 +193,10 @@ def masked_scenes(name: str, split: str = "test", limit: int = 100) -> tuple[Ite
         return (Scene(x[None].repeat(3, 0), classes=np.array([c]), masks=(x > OPAQUE)[None]) for x, c in rows), dict(
             enumerate(labels)
         )
-    if name not in MASKED_DATA:
-        known = (*MASKED_DATA, "fashion_mnist", "mnist")
-        raise UnknownName(f"no images with masks are called '{name}'; {did_you_mean(name, known)}")
+    if name.endswith("_questions"):
+        return _questions(name.removesuffix("_questions"), split, limit), {}
+    if name == "scene_captions":
+        return _captions(split, limit), {}
     one = Scenes(image_size=64, max_objects=1, min_side=0.5, max_side=0.9)
     data: Any = CamVid(annotations="panoptic") if name == "camvid" else Scenes() if name == "scenes" else one
     source, things = data.source(data.split(split)), set(data.things())
@@ -189,7 +205,43 @@ def masked_scenes(name: str, split: str = "test", limit: int = 100) -> tuple[Ite
     }
 
 
-MASKED_DATA = ("scenes", "one_object", "camvid")
+KINDS = ("count", "same", "colour", "side")
+MASKED_DATA = (
+    *("scenes", "one_object", "camvid", "fashion_mnist", "mnist", "scene_captions"),
+    *(f"{kind}_questions" for kind in KINDS),
+)
+
+
+def _questions(kind: str, split: str, limit: int) -> Iterator[MaskedItem]:
+    """Yield a question of a kind about each scene, with the visible pixels of the objects that it concerns."""
+    from regard.data.images.scene_questions import QuestionComposer, SceneQuestions
+
+    settings = SceneQuestions(image_size=64)
+    composer = QuestionComposer(settings, settings.split(split))
+    for i in range(min(limit, settings.eval_examples)):
+        scene = composer.compose(i)
+        (asked,) = (each for each in scene.questions if each.kind == kind)
+        mask = scene.masks[list(asked.objects)].any(0)
+        item = {"image": scene.pixels.transpose(1, 2, 0), "question": asked.text}
+        yield MaskedItem(item, lambda maps, n, mask=mask: mask)  # type: ignore[misc]
+
+
+def _captions(split: str, limit: int) -> Iterator[MaskedItem]:
+    """Yield scenes in which the k-th word "bag" of a caption means the k-th bag from the left."""
+    from regard.data.images.scene_captions import CaptionComposer, SceneCaptions
+
+    settings = SceneCaptions()
+    composer = CaptionComposer(settings, settings.split(split))
+    for i in range(min(limit, settings.eval_examples)):
+        scene = composer[i]
+        names = [name for name, _ in scene.things]
+
+        def mask_of(maps: Sequence[TargetMap], n: int, names: list[str] = names, scene: Any = scene) -> Any:
+            before = sum(each.label == maps[n].label for each in maps[:n])
+            own = [mask for name, mask in zip(names, scene.masks, strict=True) if name == maps[n].label]
+            return own[before] if before < len(own) else None
+
+        yield MaskedItem(scene.pixels.transpose(1, 2, 0), mask_of)
 
 
 # -- a model on many scenes --------------------------------------------------------------------------------------------
@@ -217,7 +269,7 @@ class MapScores:
 
 def evaluate_maps(
     predictor: Any,
-    scenes: Iterable[Scene],
+    scenes: Iterable[Scene | MaskedItem],
     method: str = "",
     things: Mapping[int, str] | None = None,
     curves: bool = True,
@@ -227,22 +279,22 @@ def evaluate_maps(
     """Score a predictor's maps of a method on scenes with masks.
 
     `things` are the numbers and labels of the classes that count as objects. A found box is compared with the mask of
-    the object of its label that it overlaps most (by at least half; boxes of nothing are left out); where the labels
-    are others than the scenes', and for any other map, with the mask of all objects.
+    the object of its label that it overlaps most (by at least half; boxes of nothing are left out), the map of a class
+    of pixels with all objects of that class; where the labels are others than the scenes', and for any other map, with
+    the mask of all objects.
     """
     other = copy.copy(predictor)
     if randomize:
         other.model = shuffle_weights(predictor.model, seed).eval()
     rows: list[dict[str, float]] = []
     for scene in scenes:
-        classes, masks = _objects(scene, things)
-        if not len(classes):
+        given = scene if isinstance(scene, MaskedItem) else _masked(scene, things)
+        if given is None:
             continue
-        image = scene.pixels.transpose(1, 2, 0)
-        found = find_maps(predictor, image, method)
-        shuffled = find_maps(other, image, method, like=found) if randomize else []
+        found = find_maps(predictor, given.item, method)
+        shuffled = find_maps(other, given.item, method, like=found) if randomize else []
         for n, each in enumerate(found):
-            mask = _target(each, classes, masks, things)
+            mask = given.mask_of(found, n)
             if mask is None or not (placed := place_mask(mask, each.region, each.weights.shape)).any():
                 continue
             row = {
@@ -263,6 +315,14 @@ def evaluate_maps(
     return MapScores(len(rows), **{name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
 
 
+def _masked(scene: Scene, things: Mapping[int, str] | None) -> MaskedItem | None:
+    """Return a scene's image with the masks of its objects; None where it has none."""
+    classes, masks = _objects(scene, things)
+    if not len(classes):
+        return None
+    return MaskedItem(scene.pixels.transpose(1, 2, 0), lambda maps, n: _target(maps[n], classes, masks, things))
+
+
 def _objects(scene: Scene, things: Mapping[int, str] | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes and masks of the objects; of a class map, one mask for each class."""
     if scene.masks is not None and scene.classes is not None:
@@ -280,9 +340,12 @@ def _target(
 ) -> np.ndarray | None:
     """Return the mask that a map is compared with; None for a box around nothing."""
     everything = np.asarray(masks.any(0))
-    if found.box is None or things is None or found.label not in things.values():
+    is_known = things is not None and found.label in things.values()
+    own = [mask for c, mask in zip(classes, masks, strict=True) if is_known and things[int(c)] == found.label]  # type: ignore[index]
+    if found.of_class:
+        return np.asarray(np.any(own, 0)) if own else None
+    if found.box is None or not is_known:
         return everything
-    own = [mask for c, mask in zip(classes, masks, strict=True) if things[int(c)] == found.label]
     overlaps = [_iou(found.box, mask) for mask in own]
     return own[int(np.argmax(overlaps))] if overlaps and max(overlaps) >= MIN_IOU else None
 

@@ -2,6 +2,7 @@
 
     classifier          class, rollout, relevance, pooling, glimpses     one map, of the predicted label
     detector            cross, rollout                                   one for each found object
+    segmenter           class                                            one for each class that was found
     captioner           align                                            one for each word
     questions           cross                                            one, of the token that the answer is read from
 
@@ -40,6 +41,7 @@ class TargetMap:
     score: Score  # pictures to the probability of the answer
     box: tuple[float, float, float, float] | None = None  # of a found object, in fractions of the picture
     query: int = -1
+    of_class: bool = False  # of all pixels of a class, not of one object
 
 
 def find_maps(predictor: Any, image: Any, method: str = "", like: Sequence[TargetMap] = ()) -> list[TargetMap]:
@@ -160,10 +162,45 @@ def detector_maps(predictor: Any, image: Any, method: str, like: Sequence[Target
     ]
 
 
+def segmenter_maps(predictor: Any, image: Any, method: str, like: Sequence[TargetMap]) -> list[TargetMap]:
+    """Return the map of each class that was found: what its token attends to in the last layer of a mask decoder."""
+    _choose(method, ("class",))
+    inspection: Any = inspect(predictor, {"image": _file_of(image)})
+    if not inspection.decoder_layers:
+        raise Unsupported("this model has no tokens of classes, whose attention could be shown (a Segmenter has)")
+    maps = inspection.class_maps(inspection.decoder_layers[-1]).mean(0)  # K Y X
+    picture, (wide, high) = np.asarray(inspection.photo), Image.read(image).size
+    labels = [each.label for each in like] or [mask.label for mask in inspection.prediction.masks]
+    own = predictor.probabilities(Image.read(image)).argmax(0)
+
+    def score_of(index: int) -> Score:
+        pixels = own == index
+
+        def score(pictures: Sequence[np.ndarray]) -> list[float]:
+            found = [predictor.probabilities(Image.read(each))[index][pixels] for each in pictures]
+            return [float(each.mean()) if len(each) else 0.0 for each in found]
+
+        return score
+
+    region = (0.0, 0.0, float(wide), float(high))
+    return [
+        TargetMap(
+            label,
+            np.asarray(maps[predictor.labels.index(label)], float),
+            picture,
+            region,
+            score_of(predictor.labels.index(label)),
+            of_class=True,
+        )
+        for label in labels
+    ]
+
+
 # By the name of the predictor's class or of a base class.
 SOURCES: Mapping[str, Callable[[Any, Any, str, Sequence[TargetMap]], list[TargetMap]]] = {
     "ImageClassifier": classifier_maps,
     "ObjectDetector": detector_maps,
+    "SemanticSegmenter": segmenter_maps,
     "Captioner": captioner_maps,
     "VisualQuestionAnswerer": question_maps,
 }

@@ -135,6 +135,7 @@ class Inspection:
         self.axes: dict[str, Axis] = {}
         self.output: dict[str, Any] = {}
         self.note = ""  # a sentence to show with the output
+        self.warning = ""  # what makes the input unlike the training data
         self.picture: bytes | None = None
         self.region: tuple[float, ...] | None = None  # the part of the input image that `picture` shows, in its pixels
         self.audio: dict[str, Any] | None = None
@@ -144,6 +145,7 @@ class Inspection:
         self._columns: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
         with self._with_interventions():
             self.read()
+        self.warning = self._domain_note()
 
     # -- for subclasses ------------------------------------------------------------------------------------------------
 
@@ -215,6 +217,7 @@ class Inspection:
             "input_axis": self.input_axis,
             "output": self.output,
             "note": self.note,
+            "warning": self.warning,
             "picture": self.picture is not None,
             "region": None if self.region is None else list(self.region),
             "audio": None if self.audio is None else {"seconds": self.audio["seconds"]},
@@ -316,6 +319,15 @@ class Inspection:
         return f"<div><b>{html.escape(self.model or self.task)}</b>{said}<table>{''.join(lines)}</table>{more}</div>"
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _domain_note(self) -> str:
+        """Return what makes the inputs unlike the training data of the model; "" where nothing does."""
+        fields = getattr(self.predictor, "inputs", {})
+        if not getattr(self.predictor, "domains", None) or not fields.keys() <= self.inputs.keys():
+            return ""
+        item = self.predictor.read_item({name: self.inputs[name] for name in fields})
+        note: str = self.predictor.domain_notes([item])[0]
+        return note
 
     def _with_interventions(self) -> Any:
         """Return a context in which the interventions apply."""

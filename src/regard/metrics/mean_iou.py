@@ -20,6 +20,12 @@ SEGMENTATION_METRICS = (
     fraction("pixel_accuracy", "pixel accuracy"),
     fraction("mean_accuracy", "mean accuracy"),
 )
+# The same, of the points of clouds.
+POINT_SEGMENTATION_METRICS = (
+    fraction("miou", "mIoU"),
+    fraction("point_accuracy", "point accuracy"),
+    fraction("mean_accuracy", "mean accuracy"),
+)
 
 
 class MeanIoU:

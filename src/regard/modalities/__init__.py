@@ -2,7 +2,7 @@
 
     inputs     Text  Image  Audio  PointCloud  Graph  Number
     outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
-               Strokes  Transcript  Episode  GeneratedImage
+               Strokes  Transcript  Episode  GeneratedImage  PointLabels
 
 An input reads itself from a shell argument, a file, an upload, JSON or a Python object. An output prints itself, writes
 itself as JSON with a schema, and compares itself with another of its kind. `see` draws outputs over inputs.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from regard.modalities.neighbors import Neighbors
     from regard.modalities.number import Number
     from regard.modalities.point_cloud import PointCloud, PointPreprocess
+    from regard.modalities.point_labels import PointLabels
     from regard.modalities.span import Span
     from regard.modalities.strokes import Strokes
     from regard.modalities.text import Text
@@ -57,6 +58,7 @@ __all__ = [
     "Number",
     "Output",
     "PointCloud",
+    "PointLabels",
     "PointPreprocess",
     "Preprocess",
     "Span",
@@ -85,6 +87,7 @@ _MODULES = {
     "masks": ("Masks",),
     "neighbors": ("Neighbors",),
     "number": ("Number",),
+    "point_labels": ("PointLabels",),
     "span": ("Span",),
     "strokes": ("Strokes",),
     "text": ("Text",),

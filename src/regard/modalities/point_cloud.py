@@ -26,9 +26,10 @@ from regard.modalities.image import decode_base64
 
 @dataclass(frozen=True, eq=False)
 class PointCloud(Input):
-    """Points in space, each once, in the order in which they were given."""
+    """Points in space, each once, in the order in which they were given; `given`: which of them every given row is."""
 
     points: Float[Tensor, "N 3"]
+    given: Int[Tensor, " M"]
 
     kind = "points"
     units = "points"
@@ -41,7 +42,7 @@ class PointCloud(Input):
             _check_count(len(source.points), limits)
             return source
         if isinstance(source, (str, Path, bytes)):
-            return cls(_distinct(decode_points(source, limits.points)))
+            return cls(*_distinct(decode_points(source, limits.points)))
         if isinstance(source, (list, tuple)):
             _check_count(len(source), limits)
             source = _from_rows(source)
@@ -52,7 +53,7 @@ class PointCloud(Input):
         if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "fiu":
             raise BadInput(f"A point cloud must be numbers of shape N x 3, got shape {tuple(array.shape)}.")
         _check_count(len(array), limits)
-        return cls(_distinct(array.astype(np.float64)))
+        return cls(*_distinct(array.astype(np.float64)))
 
     def __len__(self) -> int:
         return len(self.points)
@@ -111,8 +112,9 @@ def _from_rows(rows: Sequence[Any]) -> np.ndarray:
         raise BadInput("A coordinate is too large.") from None
 
 
-def _distinct(points: np.ndarray) -> Float[Tensor, "N 3"]:
-    """Return the points as float32 around their own middle if that is far away, each once; refuse what is no cloud."""
+def _distinct(points: np.ndarray) -> tuple[Float[Tensor, "N 3"], Int[Tensor, " M"]]:
+    """Return the points as float32 around their own middle if that is far away, each once, and which of them every row
+    is; refuse what is no cloud."""
     if not len(points):
         raise BadInput("The point cloud has no points.")
     if not np.isfinite(points).all() or np.abs(points).max() > 1e30:
@@ -121,8 +123,11 @@ def _distinct(points: np.ndarray) -> Float[Tensor, "N 3"]:
     middle, extent = (points.min(0) + points.max(0)) / 2, np.ptp(points, axis=0).max()
     if extent and np.abs(middle).max() > 1e3 * extent:  # such as map coordinates, whose differences float32 would lose
         points = points - middle
-    _, first = np.unique(points.astype(np.float32), axis=0, return_index=True)
-    return torch.from_numpy(points[np.sort(first)].astype(np.float32))
+    _, first, row = np.unique(points.astype(np.float32), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # `unique` sorts by coordinates; here points stay in the order given
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return torch.from_numpy(points[first[order]].astype(np.float32)), torch.from_numpy(rank[row.reshape(-1)])
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,23 @@ class PointPreprocess:
 
     def __call__(self, cloud: Any) -> Float[Tensor, "N 3"]:
         """Return the points that the model reads."""
-        points = PointCloud.read(cloud).points
-        if len(points) > self.max_points:
-            chosen = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[: self.max_points]
-            points = points[chosen.sort().values]
-        if len(points) < 2 or not bool((points != points[0]).any()):
+        return next(self.parts(cloud))[1]
+
+    def parts(self, cloud: Any) -> Iterator[tuple[Int[Tensor, " N"], Float[Tensor, "N 3"]]]:
+        """Yield views that together have every point of the cloud: which points of it, and what the model reads.
+
+        A larger cloud is divided by chance, so that each view has the whole shape; the last repeats points of others.
+        """
+        points, most = PointCloud.read(cloud).points, self.max_points
+        count = len(points)
+        if count < 2:
             raise BadInput("All points of the cloud lie in one place; a shape needs at least two.")
-        return normalize_points(points[None].double())[0].float()
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(0)) if count > most else None
+        for begin in range(0, count, most):
+            rows = (
+                torch.arange(count) if order is None else order[max(0, min(begin, count - most)) :][:most].sort().values
+            )
+            yield rows, normalize_points(points[rows][None].double())[0].float()
 
     def batch(self, clouds: Sequence[Any]) -> tuple[Float[Tensor, "B N 3"], Int[Tensor, " B"]]:
         """Return clouds as one padded batch, and their lengths."""

@@ -30,6 +30,8 @@ MODELS: Registry = {
     "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
     "dmn": ("regard.models.dmn", "DMN"),
+    "story_dnc": ("regard.models.story_dnc", "StoryDNC"),
+    "story_bert": ("regard.models.story_bert", "StoryBERT"),
     "seq2seq": ("regard.models.seq2seq", "Seq2Seq"),
     "rnnsearch": ("regard.models.rnnsearch", "RNNSearch"),
     "convs2s": ("regard.models.convs2s", "ConvS2S"),

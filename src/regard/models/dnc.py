@@ -22,6 +22,7 @@ Distribution Sharpness Control. ICLR 2019. arXiv:1904.10278
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,8 +30,9 @@ from torch import nn
 
 from regard.attention.addressing import ADDRESSING
 from regard.blocks.controllers import CONTROLLERS
+from regard.blocks.decoder_state import tree_map
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Tensor
+from regard.core.shapes import Bool, Float, Tensor
 from regard.core.spec import build_part
 from regard.core.validation import validate
 from regard.models.ntm import MemoryMachine, erase_and_add
@@ -119,9 +121,17 @@ class DNC(MemoryMachine):
             () if self.links is None else self.links.start(address),
         )
 
-    def step(self, x: Float[Tensor, "B G"], state: DNCState) -> tuple[Float[Tensor, "B F"], DNCState]:
+    def step(
+        self, x: Float[Tensor, "B G"], state: DNCState, real: Bool[Tensor, "B 1"] | None = None
+    ) -> tuple[Float[Tensor, "B F"], DNCState]:
+        """Return the controller's output and the state after one step; rows that are not `real` still are at the start.
+
+        Before anything was written a memory is zeros, and where its heads look changes nothing.
+        """
         c = self.config
         h, controller = self.controller(x, state.reads, state.controller)
+        if real is not None:
+            controller = tree_map(partial(torch.where, real), controller, state.controller)
         to_read, to_write = self.interface(h).tensor_split([c.read_heads * sum(self.read_widths)], -1)
         key, modes, free = to_read.unflatten(-1, (c.read_heads, -1)).split(self.read_widths, -1)
         write_key, allocate, gate, erase, add = to_write[..., None, :].split(self.write_widths, -1)
@@ -133,6 +143,8 @@ class DNC(MemoryMachine):
             free_cells, usage = self.allocation(free, memory, before, before, usage)
             write = torch.lerp(write, free_cells, torch.sigmoid(allocate))
         write = torch.sigmoid(gate) * write
+        if real is not None:
+            write = write * real[..., None]
         if c.deallocation:
             memory = memory * usage[1][..., None]
         memory = erase_and_add(memory, write, torch.sigmoid(erase), add)

@@ -31,10 +31,11 @@ from torch import nn
 
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
+from regard.blocks.sentence_vectors import sentence_vectors
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.tokens.story_words import FIRST_ANSWER, PAD, UNKNOWN, check_answers
+from regard.tokens.story_words import FIRST_ANSWER, check_answers
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ class MemN2N(ModelContract):
         real = place < story_lengths[:, None]
         ages = story_lengths[:, None] - 1 - place if ages is None else ages
         ages = ages.clamp(0, c.max_sentences - 1)
-        memory = self._bag(sentences.flatten(0, 1), self.words).unflatten(0, sentences.shape[:2])
+        memory = sentence_vectors(sentences.flatten(0, 1), self.words).unflatten(0, sentences.shape[:2])
         memory = (memory + F.embedding(ages, self.ages.flatten(1)).view_as(memory)).unbind(2)
-        u = self._bag(questions, self.words if adjacent else self.questions)[:, 0]
+        u = sentence_vectors(questions, self.words if adjacent else self.questions)[:, 0]
         scores = []
         for number, hop in enumerate(self.hops):
             keys, values = memory[number : number + 2] if adjacent else memory
@@ -107,22 +108,6 @@ class MemN2N(ModelContract):
             scores.append(score)
         answers = self.words[FIRST_ANSWER : FIRST_ANSWER + c.num_classes, -1] if adjacent else self.head.weight
         return F.linear(u, answers), torch.stack(scores, 1)
-
-    def _bag(self, words: Int[Tensor, "N W"], table: Tensor) -> Float[Tensor, "N tables D"]:
-        """Return the sums of the word vectors of sentences, weighted by the position encoding, by every table."""
-        slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
-        known = (words > UNKNOWN).to(table.dtype)
-        number, length = words.shape
-        # of a matrix, embedding_bag computes these itself, by a division that fixes a program of torch.export
-        starts = torch.arange(number, device=words.device) * length
-        flat, sloped = (
-            F.embedding_bag(
-                words.flatten(), table.flatten(1), starts, mode="sum", per_sample_weights=(weights * known).flatten()
-            ).unflatten(1, table.shape[1:])
-            for weights in (offsets, slopes)
-        )
-        k = torch.arange(1, self.config.width + 1, device=words.device, dtype=table.dtype)
-        return flat + k / self.config.width * sloped
 
 
 class Hop(nn.Module):
@@ -148,12 +133,3 @@ class Hop(nn.Module):
             weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
         weights = self.observed(weights[:, None, None])[:, 0, 0]
         return torch.einsum("bs,bsd->bd", weights, values), scores
-
-
-def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:
-    """Return slopes and offsets of the position encoding of every word, l_kj = offset_j + (k/d) slope_j.
-
-    The encoding is a line in k, so that two weighted sums of word vectors are enough for all of its numbers.
-    """
-    j = real.cumsum(1).to(dtype) / real.sum(1, keepdim=True).clamp(min=1)
-    return (2 * j - 1) * real, (1 - j) * real

@@ -11,13 +11,15 @@ The choice is hard, so that the answer cannot train it: supporting facts of the 
 other memories in both orders (`rank`; the task sums it). MemN2N makes the choice soft, and needs answers alone.
 
 Φ_t are three numbers: x against y, x against y', y against y', 1 if the first is newer, -1 if it is older. A word has a
-vector of its own for each of its parts: in a question, in a memory to choose, in a fact. With `adaptive` an empty
-memory after the newest may win from the second fact on, and ends the search. n-grams share `ngram_rows` vectors by a
-hash.
+vector of its own for each of its parts: in a question, in a memory to choose, in a fact and, for the response, in the
+first fact, the second, ... With `adaptive` an empty memory after the newest may win from the second fact on, and ends
+the search. n-grams share `ngram_rows` vectors by a hash.
 
 What differs from the papers: their time features are 1 for older and 0 for newer. A challenger in the loop is newer
 than the winner and older than the question: all three would be 0, and "the newest wins" could not be learned. Of
-several x each has its own time. Ranking sums over all memories and answers; the papers sample.
+several x each has its own time. Their response adds all facts up by the same vectors, so that it cannot tell "Mary went
+to the hall. Then she went to the garden." from its reverse. Ranking sums over all memories and answers; the papers
+sample.
 
 Weston, Chopra, Bordes: Memory Networks. ICLR 2015. arXiv:1410.3916
 Weston et al.: Towards AI-Complete Question Answering. 2015. arXiv:1502.05698 (adaptive, n-grams, nonlinear)
@@ -71,7 +73,8 @@ class MemNN(ModelContract):
         check_answers(config.num_classes, config.vocab)
         self.config, width = config, config.width
         rows = config.vocab + (config.ngram_rows if config.ngrams > 1 else 0)
-        self.memories = nn.Parameter(0.1 * torch.randn(rows, 3, width))  # to choose; as a fact, to go on and to answer
+        # to choose; as a fact to go on, and to answer as the first fact, the second, ...
+        self.memories = nn.Parameter(0.1 * torch.randn(rows, 2 + config.hops, width))
         self.questions = nn.Parameter(0.1 * torch.randn(rows, 2, width))  # to choose, to answer
         self.answers = nn.Parameter(0.1 * torch.randn(config.num_classes, width))
         self.time = nn.Parameter(0.1 * torch.randn(3, width))
@@ -185,7 +188,7 @@ class Search:
         size = self.facts.shape[1]
         read, weights = hop(chosen, self.facts)
         self.known.append((read[:, 0], chosen))
-        self.told = self.told + read[:, 1]
+        self.told = self.told + read[:, len(self.known) - 1]
         self.weights.append(weights)
         goes_on = ((chosen >= 0) & (chosen < size))[:, None]
         self.open = (self.sentences | (self.place == size)) & goes_on
@@ -199,8 +202,8 @@ class Hop(nn.Module):
         self.observed = ObservedWeights("hop")
 
     def forward(
-        self, chosen: Int[Tensor, " B"], facts: Float[Tensor, "B S 2 D"]
-    ) -> tuple[Float[Tensor, "B 2 D"], Float[Tensor, "B S"]]:
+        self, chosen: Int[Tensor, " B"], facts: Float[Tensor, "B S parts D"]
+    ) -> tuple[Float[Tensor, "B parts D"], Float[Tensor, "B S"]]:
         """Return the memory, zeros for a number that is none, and the weights."""
         weights = chosen[:, None] == torch.arange(facts.shape[1], device=facts.device)
         weights = self.observed(weights.to(facts.dtype)[:, None, None])[:, 0, 0]

@@ -107,7 +107,7 @@ class MemoryMachine(ModelContract):
         """
         raise NotImplementedError
 
-    @disable_compile  # a loop as long as the input
+    @disable_compile(recursive=False)  # a loop as long as the input, whose steps may be compiled
     def read(self, vectors: Float[Tensor, "B T C"], state: Any) -> tuple[Float[Tensor, "B T O"], Any]:
         """Run from a state over one or more steps; return the logits and the new state."""
         if not vectors.shape[1]:

@@ -5,9 +5,11 @@
     attention   y_i = Σ_j softmax_j(γ(φ(x_i) - ψ(x_j) + δ)) ⊙ (α(x_j) + δ),   j the k nearest points of i;  O(N k C²)
     head        mean over the points and an MLP (a class for the cloud), or the decoder of a U-Net (one for each point)
 
-Scores are vectors: γ of a difference, not a product, so every channel has weights of its own, which sum to one over the
-neighbours (`watch` records a map for each channel, on the points of the input). A cloud is padded to the largest of its
-batch, beyond `lengths`; a batch gives what its clouds give one by one. A permutation of the points permutes the result.
+Scores are vectors: γ of a difference, not a product, so every channel has weights of its own, which sum to one over
+the neighbours (`watch` records a map for each channel, on the points of the input). On a GPU Triton kernels compute
+it without a tensor of all pairs (blocks/vector_attention_triton); elsewhere points are taken in chunks. A cloud is
+padded to the largest of its batch, beyond `lengths`; a batch gives what its clouds give one by one. A permutation of
+the points permutes the result.
 
 Batch norm takes its statistics from real points only. What differs from the paper: the hidden layer of θ is as wide as
 the layer's features. `share` channels may share a weight, as 8 do in the authors' code.
@@ -18,10 +20,13 @@ Zhao, Jiang, Jia, Torr, Koltun: Point Transformer. ICCV 2021. arXiv:2012.09164
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
@@ -42,6 +47,11 @@ from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.trace import Geometry, Slots
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
+
+HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
+CHUNK = 2**23  # numbers of a tensor over pairs of points that are computed at a time
+MAX_KEPT = 2**25  # of all pairs of a layer; of more, nothing is kept for the backward pass
+NO_RANDOMNESS = {"preserve_rng_state": False}
 
 
 @dataclass(frozen=True)
@@ -171,13 +181,80 @@ class VectorAttention(nn.Module):
         self.observed = ObservedWeights("self", _channels_as_heads)
 
     def forward(self, s: PointSet) -> Float[Tensor, "B N C"]:
-        k, v = gather_points(self.k(s.x), s.index), gather_points(self.v(s.x), s.index)  # B N K C
-        difference = s.points[:, :, None] - gather_points(s.points, s.index)
-        position = self.position(difference.to(s.x.dtype))
-        scores = self.weigh(self.q(s.x)[:, :, None] - k + position)
-        weights = self.observed(masked_softmax(scores.transpose(2, 3), s.exists[:, :, None]).transpose(2, 3))
-        values = (v + position).unflatten(-1, (-1, self.share))
+        if self._can_fuse(s):
+            return self.fused(s)
+        q, k, v = self.q(s.x), self.k(s.x), self.v(s.x)
+        (b, n, neighbors), width = s.index.shape, q.shape[2]
+        rows = max(1, CHUNK // max(1, b * neighbors * width))
+        if rows >= n or self._is_observed():
+            return self.mix(q, s.points, s.index, s.exists, k, v, s.points)
+        keeps = torch.is_grad_enabled() and b * n * neighbors * width > MAX_KEPT
+        parts = []
+        for begin in range(0, n, rows):
+            queries = [x[:, begin : begin + rows] for x in (q, s.points, s.index, s.exists)]
+            if keeps:  # computed again in the backward pass
+                parts.append(checkpoint(self.mix, *queries, k, v, s.points, use_reentrant=False, **NO_RANDOMNESS))
+            else:
+                parts.append(self.mix(*queries, k, v, s.points))
+        return torch.cat(parts, 1)
+
+    def mix(
+        self,
+        q: Float[Tensor, "B N C"],
+        own: Float[Tensor, "B N 3"],
+        index: Int[Tensor, "B N K"],
+        exists: Bool[Tensor, "B N K"],
+        k: Float[Tensor, "B M C"],
+        v: Float[Tensor, "B M C"],
+        points: Float[Tensor, "B M 3"],
+    ) -> Float[Tensor, "B N C"]:
+        """Return the weighted sums over the neighbours of some points, in PyTorch's operations."""
+        difference = own[:, :, None] - gather_points(points, index)
+        position = self.position(difference.to(q.dtype))
+        scores = self.weigh(q[:, :, None] - gather_points(k, index) + position)
+        weights = self.observed(masked_softmax(scores.transpose(2, 3), exists[:, :, None]).transpose(2, 3))
+        values = (gather_points(v, index) + position).unflatten(-1, (-1, self.share))
         return (weights[..., None].to(values.dtype) * values).sum(2).flatten(2)
+
+    def fused(self, s: PointSet) -> Float[Tensor, "B N C"]:
+        """Return what `mix` does, by the kernels of vector_attention_triton: nothing of the pairs is kept."""
+        from regard.blocks.vector_attention_triton import fused_vector_attention
+
+        (first, _, second), (third, _, fourth) = self.position, self.weigh
+        b, n = s.index.shape[:2]
+        start = n * torch.arange(b, device=s.index.device)[:, None, None]
+        index = (s.index + start).masked_fill(~s.exists, -1)
+        queries = F.linear(self.q(s.x) + second.bias, third.weight, third.bias)
+        values = self.v(s.x) + second.bias + 0 * fourth.bias.sum()  # a bias of all scores changes nothing
+        out = fused_vector_attention(
+            s.points.flatten(0, 1),
+            index.flatten(0, 1),
+            queries.flatten(0, 1),
+            F.linear(self.k(s.x), third.weight).flatten(0, 1),
+            values.flatten(0, 1),
+            first.weight,
+            first.bias,
+            third.weight @ second.weight,
+            second.weight,
+            fourth.weight.repeat_interleave(self.share, 0),
+        )
+        return out.unflatten(0, (b, n))
+
+    def _is_observed(self) -> bool:
+        return bool(self.observed._forward_hooks) or torch.compiler.is_exporting()
+
+    def _can_fuse(self, s: PointSet) -> bool:
+        """Whether the kernels run here: on a GPU with Triton, for layers that are not too wide, unless somebody watches
+        or asks for the gradient of the coordinates."""
+        device = s.x.device.type
+        if device != "cuda" or not HAS_TRITON or self._is_observed() or s.points.requires_grad:
+            return False
+        if max(s.x.numel(), s.index.numel()) >= 2**31:  # offsets are 32-bit
+            return False
+        from regard.blocks.vector_attention_triton import max_width
+
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else s.x.dtype
+        return dtype != torch.float64 and self.q.out_features <= max_width(dtype)
 
     def geometry(self, s: PointSet) -> Geometry:
         """Return which points of the input the rows and columns are: a group for each point, its neighbours as keys."""

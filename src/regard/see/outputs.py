@@ -1,4 +1,5 @@
-"""Typed outputs over the picture they belong to: boxes, masks, depth, classes; an enlarged picture covers it.
+"""Typed outputs over the picture they belong to: boxes, masks, depth, classes; an enlarged picture covers it. Labels of
+points colour their cloud.
 
     draw_output(photo, boxes, path="boxes.png")
 
@@ -21,6 +22,8 @@ from regard.modalities.classes import Classes
 from regard.modalities.depth import Depth
 from regard.modalities.generated_image import GeneratedImage
 from regard.modalities.masks import Masks
+from regard.modalities.point_cloud import PointCloud
+from regard.modalities.point_labels import PointLabels
 from regard.see.save import save
 
 if TYPE_CHECKING:
@@ -48,8 +51,15 @@ def can_draw(output: Any) -> bool:
     return type(output) in _DRAWINGS
 
 
+def is_drawable(item: Any) -> bool:
+    """Return whether outputs can be drawn over an input: a picture, or a point cloud."""
+    return hasattr(item, "convert") or isinstance(item, PointCloud)
+
+
 def draw_output(photo: Any, output: Any, title: str = "", path: str | os.PathLike[str] | None = None) -> Figure:
-    """Draw an output over its picture (a PIL image or an array Y X C); with `path` (.png, .svg) also save it."""
+    """Draw an output over its picture (a PIL image or an array Y X C) or its `PointCloud`; with `path` also save it."""
+    if isinstance(photo, PointCloud):
+        return _draw_points(photo, output, title, path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -78,6 +88,19 @@ def draw_output(photo: Any, output: Any, title: str = "", path: str | os.PathLik
     if path is not None:
         save(figure, path)
     return figure
+
+
+def _draw_points(cloud: PointCloud, output: Any, title: str, path: str | os.PathLike[str] | None) -> Figure:
+    from regard.see.point_cloud import point_cloud
+
+    points = cloud.points[cloud.given].numpy()
+    if isinstance(output, PointLabels):
+        return point_cloud(points, output.labels.numpy(), title, "", output.names, path)
+    if isinstance(output, Classes):
+        best = list(output.probabilities.items())[:_BARS]
+        caption = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
+        return point_cloud(points, None, title, caption, path=path)
+    raise Unsupported(f"There is no drawing of {type(output).__name__} over a point cloud.")
 
 
 def _legend(output: Any) -> list[tuple[str, str]]:

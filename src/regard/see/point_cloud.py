@@ -28,12 +28,14 @@ def point_cloud(
 ) -> Figure:
     """Draw points N 3 from the side, from another side and from above; also save the figure to `path` if given.
 
-    `values` has a number for each point or, with `classes`, the index of its class. Nearer points are drawn larger.
+    `values` has a number for each point or, with `classes`, the index of its class; the legend names those that occur.
+    Nearer points are drawn larger.
     """
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
     from regard.see.layout import COLORMAP, INK, MARGIN, PALETTE, Layout
+    from regard.see.outputs import COLORS
 
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != 3 or not len(points) or not np.isfinite(points).all():
@@ -45,7 +47,8 @@ def point_cloud(
         if values.shape != (len(points),) or not np.isfinite(values).all():
             raise BadInput(f"Expected a finite number for each of {len(points)} points, got shape {values.shape}.")
         if classes is not None:
-            colours = [PALETTE[int(value) % len(PALETTE)] for value in values]
+            hues = (*PALETTE, *COLORS)
+            colours = [hues[int(value) % len(hues)] for value in values]
         else:
             norm = Normalize(0, max(float(values.max()), 1e-12))
             colours = colormaps[COLORMAP](0.95 * np.asarray(norm(values), dtype=np.float64))
@@ -69,8 +72,9 @@ def point_cloud(
     left = MARGIN + len(ANGLES) * (_VIEW + _GAP)
     if norm is not None:
         layout.colorbar(left + 0.1, top + 0.2, _VIEW - 0.4, norm, "")
-    for n, name in enumerate(classes or ()):
-        layout.text(left, top + 0.2 * n, f"● {name}", 8, PALETTE[n % len(PALETTE)])
+    shown = [] if classes is None or values is None else np.unique(values).astype(int).tolist()
+    for row, n in enumerate(shown):
+        layout.text(left, top + 0.2 * row, f"● {classes[n]}", 8, hues[n % len(hues)])  # type: ignore[index]
     draw_title(layout, title, lines, width - 2 * MARGIN)
     return finish(layout.figure, path)
 

@@ -53,6 +53,7 @@ TASKS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimation"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswering"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassification"),
+    "point_segmentation": ("regard.tasks.points.point_segmentation", "PointSegmentation"),
     "place_classification": ("regard.tasks.globe.place_classification", "PlaceClassification"),
     "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassification"),
     "graph_regression": ("regard.tasks.graphs.graph_regression", "GraphRegression"),
@@ -96,6 +97,7 @@ PREDICTORS: Registry = {
     "depth_estimation": ("regard.tasks.image.depth_estimation", "DepthEstimator"),
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
+    "point_segmentation": ("regard.tasks.points.point_segmentation", "PointSegmenter"),
     "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassifier"),
 }
 

@@ -18,6 +18,7 @@ the row in ``regard list`` and the contract tests. A predictor with several inpu
 
 from __future__ import annotations
 
+import logging
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,9 @@ from regard.core.config import from_dict
 from regard.core.errors import BadInput, UnknownName, did_you_mean, require_iterable, shorten
 from regard.core.validation import validate
 from regard.modalities.base import NO_LIMITS, Input, Limits, Output, array_schema, object_schema
+from regard.modalities.domain import Domain, notes_of
+
+log = logging.getLogger("regard")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Predictor:
 
     model: nn.Module
     option_defaults: Mapping[str, Any] = types.MappingProxyType({})  # of this model, before those of `options`
+    domains: Mapping[str, Domain] = types.MappingProxyType({})  # what its inputs look like, by input field
 
     def predict(self, batch: list[Any], options: Any) -> list[Any]:
         """Return an output for every item: a value, or a dict of values where there are several input fields."""
@@ -63,6 +68,9 @@ class Predictor:
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Return the output of one input, or a list of outputs for a list of inputs."""
         items, is_single = self.read(inputs)
+        if noted := [note for note in self.domain_notes(items) if note]:
+            count = f"{len(noted):,} of {len(items):,} inputs are unusual; the first: " if len(items) > 1 else ""
+            log.warning("%s%s", count, noted[0])
         found = self.predict(items, self.fill_options(options))
         return found[0] if is_single else found
 
@@ -127,6 +135,18 @@ class Predictor:
         tokenizer: Any = getattr(self, "text", None)
         return sum(map(len, texts if tokenizer is None else tokenizer.encode(list(texts))))
 
+    def domain_notes(self, batch: Sequence[Any]) -> list[str]:
+        """Return for each item what makes it unlike the training data, in a sentence; "" where nothing does.
+
+        A model without stored domains has nothing to say.
+        """
+        if not self.domains:
+            return [""] * len(batch)
+        shown = getattr(self, "preprocess", None)
+        domains = {field: domain.seen_through(shown) for field, domain in self.domains.items()}
+        rows = batch if len(self.inputs) > 1 else [{next(iter(self.inputs)): value} for value in batch]
+        return notes_of(domains, rows)
+
     # -- options -------------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -180,7 +200,9 @@ class Predictor:
     @classmethod
     def answer_schema(cls) -> dict[str, Any]:
         """Return the JSON schema of a whole answer."""
-        return object_schema({"model": {"type": "string"}, "outputs": array_schema(cls.output_schema())})
+        warning = object_schema({"input": {"type": "integer"}, "message": {"type": "string"}})
+        properties = {"model": {"type": "string"}, "outputs": array_schema(cls.output_schema())}
+        return object_schema(properties | {"warnings": array_schema(warning)}, optional=["warnings"])
 
 
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}

@@ -338,7 +338,7 @@ class TrainingRun:
         weights = [(self.world.num_replicas if d.count else 0) / count for d in items]
         decay = self.ema.decay_at(self.step + 1) if self.ema is not None else 0.0
         self._read_clock()
-        numbers = UpdateNumbers(self.step, self.learning_rate(self.step + 1), decay, weights)
+        numbers = UpdateNumbers(self.scheduled_step(self.step), self.learning_rate(self.step + 1), decay, weights)
         inputs = [d.batch for d in items]
         if self.graphs is not None:
             self.graphs.run(inputs, numbers)
@@ -380,13 +380,16 @@ class TrainingRun:
         used = (self.elapsed + time.monotonic() - self.began) / (60 * self.settings.budget_minutes)
         self.budget_used = self.world.broadcast(used) if self.world.size > 1 else used
 
-    def learning_rate(self, step: int) -> float:
-        """Return the learning rate of an update, counted from 1; past the warmup, the clock may be ahead of it."""
+    def scheduled_step(self, step: int) -> int:
+        """Return where schedules are at an update: past the warmup, a budget of time may be ahead of the count."""
         s = self.settings
-        if step > s.warmup_steps:
-            step = max(step, int(self.budget_used * s.steps))
+        return max(step, int(self.budget_used * s.steps)) if step > s.warmup_steps else step
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of an update, counted from 1."""
+        s = self.settings
         return s.learning_rate * learning_rate_factor(
-            s.schedule, step, s.warmup_steps, s.steps, s.min_learning_rate_ratio
+            s.schedule, self.scheduled_step(step), s.warmup_steps, s.steps, s.min_learning_rate_ratio
         )
 
     def _loss(self, batch: Any, step: Any) -> tuple[Tensor, dict[str, Tensor]]:

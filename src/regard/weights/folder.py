@@ -4,6 +4,7 @@
     model.safetensors   the weights, tied tensors once; float16 and int8 (weights.int8) are converted to float32 on
                         loading
     tokenizer.json      the tokenizer, if any (with tokenizer_config.json, which names its special tokens)
+    domain.safetensors  what its inputs look like (modalities.domain), if that was calibrated
     README.md           the model card, if any
 
 A folder is written under a temporary name and renamed when it is complete: a full disk or a crash leaves the old folder
@@ -21,7 +22,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from regard.core.config import to_dict
 from regard.core.errors import BadInput, RegardError, UnknownName
 from regard.core.shapes import Tensor
 from regard.core.skip_init import skip_init
+from regard.modalities.domain import FILE as DOMAIN
+from regard.modalities.domain import Domain, load_domains, save_domains
 from regard.models import MODELS, build
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.int8 import dequantize_int8, quantize_int8
@@ -59,7 +62,7 @@ CONVERTED = (1, 2)  # formats with old names of fields and tensors; a script con
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
-FILES = {CONFIG, WEIGHTS, CARD, "tokenizer.json", "tokenizer_config.json"}
+FILES = {CONFIG, WEIGHTS, CARD, DOMAIN, "tokenizer.json", "tokenizer_config.json"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,7 @@ class SavedModel:
     task: dict[str, Any] | None  # {"name": ..., and the arguments of its class}
     card: str | None
     config: dict[str, Any]  # config.json after migration
+    domains: Mapping[str, Domain] = field(default_factory=dict)  # of its inputs, by name
 
 
 def save_model(
@@ -80,6 +84,7 @@ def save_model(
     task: Mapping[str, Any] | None = None,
     card: str | None = None,
     dtype: torch.dtype | str | None = None,
+    domains: Mapping[str, Domain] | None = None,
 ) -> None:
     """Save a model; `dtype` ("float16", "int8") is that of the stored weights, which are loaded as float32."""
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -111,6 +116,8 @@ def save_model(
         write_tensors(new / WEIGHTS, tensors)
         if text is not None:
             text.save(new)
+        if domains:
+            save_domains(new / DOMAIN, domains)
         hashed = {file.name: _sha256(file) for file in sorted(new.iterdir())}
         write_json(new / CONFIG, config | {"files": hashed})
         if card is not None:
@@ -137,7 +144,16 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> SavedM
         raise BadInput(f"cannot put the model on '{device}': {str(error).splitlines()[0]}") from None
     text = Tokenizer.load(folder) if "tokenizer.json" in config["files"] else None
     card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if (folder / CARD).is_file() else None
-    return SavedModel(model.eval(), text, config["task"], card, config)
+    domains = load_domains(folder / DOMAIN) if DOMAIN in config["files"] else {}
+    return SavedModel(model.eval(), text, config["task"], card, config, domains)
+
+
+def add_domains(folder: Path, domains: Mapping[str, Domain]) -> None:
+    """Store the domains of a saved model's inputs beside it; its weights stay as they are."""
+    config = read_json(folder / CONFIG)
+    save_domains(folder / DOMAIN, domains)
+    config["files"] = dict(sorted({**config["files"], DOMAIN: _sha256(folder / DOMAIN)}.items()))
+    write_json(folder / CONFIG, config)
 
 
 def model_folder(folder: Path) -> Path:

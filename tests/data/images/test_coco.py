@@ -232,3 +232,24 @@ def test_scores_of_a_read_file_are_those_of_pycocotools(write, tmp_path):
         for name in theirs:
             assert ours.compute()[name] == pytest.approx(theirs[name], abs=1e-6), (kind, name)
         assert 0.05 < ours.compute()["ap50"] < 0.95
+
+
+def test_class_maps_have_the_smaller_object_in_front(tmp_path):
+    shapes = {1: [[0, 0, 10, 0, 10, 8, 0, 8]], 2: [[2, 2, 6, 2, 6, 5, 2, 5]], 3: [[0, 6, 4, 6, 4, 8, 0, 8]]}
+    stored = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 12, "height": 8}],
+        "categories": [{"id": 4, "name": "cat"}, {"id": 9, "name": "dog"}],
+        "annotations": [
+            {"id": n, "image_id": 1, "category_id": category, "bbox": [0, 0, 12, 8], "segmentation": shapes[n], **more}
+            for n, category, more in ((2, 9, {}), (1, 4, {}), (3, 4, {"iscrowd": 1}))
+        ],
+    }
+    (tmp_path / "instances_train.json").write_text(json.dumps(stored))
+    Image.new("RGB", (12, 8)).save(tmp_path / "a.png")
+    data = COCO(path=str(tmp_path), class_maps=True)
+    assert data.labels() == ["cat", "dog", "background"]
+    scene = data.load("train")[0]
+    wanted = np.zeros((8, 12), np.uint8)
+    wanted[2:5, 2:6], wanted[6:, :4], wanted[:, 10:] = 1, 255, 2
+    np.testing.assert_array_equal(scene.labels, wanted)
+    assert scene.masks is None

@@ -10,7 +10,7 @@ from regard.core.errors import RegardError
 from regard.data.data_dir import data_dirs
 from regard.data.points import modelnet10
 from regard.data.points.modelnet10 import ModelNet10
-from regard.data.points.shapes import SURFACES, Shapes, _cut, _rotations
+from regard.data.points.shapes import SURFACES, Shapes, _cut, rotations
 from regard.modalities import PointCloud
 
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_points_are_even_on_a_torus_a_helix_and_a_cylinder():
 
 
 def test_rotations_turn_and_a_cut_removes_one_side():
-    turned = _rotations(50, RNG)
+    turned = rotations(50, RNG)
     np.testing.assert_allclose(turned @ turned.transpose(0, 2, 1), np.broadcast_to(np.eye(3), (50, 3, 3)), atol=1e-12)
     assert np.linalg.det(turned) == pytest.approx(1)
     assert np.abs(turned.mean(0)).max() < 0.3  # all directions

@@ -1,5 +1,7 @@
 """Point classification: what is trained is what is predicted, and augmentation keeps the shape."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +10,8 @@ from regard.core.errors import BadInput
 from regard.data.points.shapes import Shapes
 from regard.modalities import PointPreprocess
 from regard.models import build
-from regard.tasks.points.point_classification import Config, PointClassifier, random_rotations
+from regard.tasks.points.point_base import random_rotations
+from regard.tasks.points.point_classification import Config, PointClassifier
 
 DATA = Shapes(examples=64, points=40)
 
@@ -21,12 +24,16 @@ def batch():
     return DATA.load("train").examples.take(torch.arange(6))
 
 
+def in_double(batch):
+    return replace(batch, points=batch.points.double())
+
+
 def test_a_batch_is_a_part_of_the_points_around_its_mean():
-    seen = task().augmented(batch().points, torch.Generator().manual_seed(0))
+    seen = task().augmented(batch(), torch.Generator().manual_seed(0)).points
     assert seen.shape == (6, 30, 3)
     torch.testing.assert_close(seen.mean(1), torch.zeros(6, 3), atol=1e-6, rtol=0)
     torch.testing.assert_close(seen.norm(dim=-1).amax(1), torch.ones(6))
-    again = task().augmented(batch().points, torch.Generator().manual_seed(0))
+    again = task().augmented(batch(), torch.Generator().manual_seed(0)).points
     assert torch.equal(seen, again)
 
 
@@ -42,18 +49,18 @@ def test_rotations_keep_distances_and_vertical_ones_keep_the_height(kind, double
     assert turned.mean(0)[:2, :2].abs().max() < 0.25
     if kind == "vertical":
         torch.testing.assert_close(turned[:, 2], torch.tensor([0.0, 0.0, 1.0]).expand(200, 3))
-    still = task(rotation=kind).augmented(batch().points.double(), _generator(1))
-    plain = task().augmented(batch().points.double(), _generator(1))
+    still = task(rotation=kind).augmented(in_double(batch()), _generator(1)).points
+    plain = task().augmented(in_double(batch()), _generator(1)).points
     torch.testing.assert_close(torch.cdist(still, still), torch.cdist(plain, plain))
 
 
 def test_stretch_and_noise_move_the_points_as_much_as_asked():
-    plain = task().augmented(batch().points, _generator(1))
-    stretched = task(stretch=0.2).augmented(batch().points, _generator(1)) / plain
+    plain = task().augmented(batch(), _generator(1)).points
+    stretched = task(stretch=0.2).augmented(batch(), _generator(1)).points / plain
     assert (stretched - stretched[:, :1]).abs().max() < 1e-3  # one factor an axis and cloud
     assert stretched.min() >= 0.8 - 1e-4
     assert stretched.max() <= 1.2 + 1e-4
-    moved = task(noise=0.1).augmented(batch().points, _generator(1)) - plain
+    moved = task(noise=0.1).augmented(batch(), _generator(1)).points - plain
     assert moved.std().item() == pytest.approx(0.1, rel=0.1)
 
 

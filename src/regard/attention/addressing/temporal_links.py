@@ -75,8 +75,8 @@ CACHE = 1 << 18  # numbers
 
 
 def _rows_at_a_time(links: Float[Tensor, "*B N N"]) -> list[Any]:
-    """Return the parts of a batch: one on a GPU, and in an exported program."""
-    if links.ndim != 3 or links.device.type != "cpu" or torch.compiler.is_exporting():
+    """Return the parts of a batch: one on a GPU, and in an exported or compiled program."""
+    if links.ndim != 3 or links.device.type != "cpu" or torch.compiler.is_compiling():
         return [...]
     rows = max(1, CACHE // links.shape[-1] ** 2)
     return [slice(begin, begin + rows) for begin in range(0, len(links), rows)]

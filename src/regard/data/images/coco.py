@@ -7,8 +7,9 @@
 Category ids may have gaps: class k is the k-th category by id. Boxes are clipped to their image. An object's `area`, by
 which COCO calls it small, medium or large, is read; without it that of its mask or box counts. Left out, with one
 warning for all: objects whose box has no area inside the image, objects whose polygons enclose nothing, and images
-whose file is missing. Refused: ids that occur twice or refer to nothing, numbers that are not finite, masks and files
-of another size than the image's.
+whose file is missing. With `class_maps` the masks become the class of every pixel, smaller objects in front: what
+nobody annotated is "background", the last class, and crowds are ignored. Refused: ids that occur twice or refer to
+nothing, numbers that are not finite, masks and files of another size than the image's.
 
 Lin et al.: Microsoft COCO. ECCV 2014. arXiv:1405.0312; BCCD: github.com/Shenggan/BCCD_Dataset
 """
@@ -30,11 +31,12 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Size
 from regard.data import data_dir
 from regard.data.images.run_lengths import decode_segmentation
-from regard.data.images.scene_batch import Scene, object_areas, take_objects
+from regard.data.images.scene_batch import VOID, Scene, object_areas, take_objects
 from regard.data.images.scene_dataset import SPLIT_FOLDERS, ImageFiles, SceneDataset
 
 log = logging.getLogger("regard")
 
+BACKGROUND = "background"
 MAX_MASK_BYTES = 2 * 2**30  # of the masks of one image
 
 
@@ -44,8 +46,16 @@ class COCO(SceneDataset):
 
     path: str = "coco"  # the folder
     masks: bool = False  # read segmentations too
+    class_maps: bool = False  # read segmentations as the class of every pixel
 
     def labels(self) -> list[str]:
+        return [*self.categories(), BACKGROUND] if self.class_maps else self.categories()
+
+    def things(self) -> list[str]:
+        return self.categories()
+
+    def categories(self) -> list[str]:
+        """Return the names of the categories, by id."""
         _, categories = _categories(_read_json(self._file("train" if "train" in self.splits() else self.splits()[0])))
         return categories
 
@@ -63,7 +73,8 @@ class COCO(SceneDataset):
         return found[0]
 
     def source(self, part: str) -> COCOSource:
-        return COCOSource(self._file(part), data_dir.find_dataset(self.path), self.labels(), self.masks)
+        folder, masks = data_dir.find_dataset(self.path), self.masks or self.class_maps
+        return COCOSource(self._file(part), folder, self.categories(), masks, self.class_maps)
 
 
 @dataclass(frozen=True)
@@ -77,12 +88,14 @@ class BCCD(COCO):
 class COCOSource:
     """The images of one annotation file, checked when it is opened."""
 
-    def __init__(self, file: Path, folder: Path, labels: list[str], masks: bool) -> None:
-        self.file, self.masks = file, masks
+    def __init__(self, file: Path, folder: Path, labels: list[str], masks: bool, class_maps: bool = False) -> None:
+        self.file, self.masks, self.class_maps, self.background = file, masks, class_maps, len(labels)
         stored = _read_json(file)
         ids, names = _categories(stored)
         if unknown := set(names) - set(labels):
             raise BadInput(f"{file} has a category '{min(unknown)}' that the training split does not have")
+        if class_maps and len(labels) >= VOID:
+            raise BadInput(f"{file} has {len(labels):,} categories; class maps have at most {VOID - 1}")
         self.class_of = {each: labels.index(name) for each, name in zip(ids, names, strict=True)}
         images = {each["id"]: each for each in _unique(stored, "images", file, {"file_name", "width", "height"})}
         self.annotations: dict[Any, list[dict[str, Any]]] = {key: [] for key in images}
@@ -140,10 +153,21 @@ class COCOSource:
         )
         given = [each.get("area", found) for each, found in zip(objects, object_areas(scene).tolist(), strict=True)]
         scene = replace(scene, areas=np.array(given, np.float32))
-        return scene if masks is None else take_objects(scene, masks.any(axis=(1, 2)))  # thinner than a pixel: dropped
+        scene = scene if masks is None else take_objects(scene, masks.any(axis=(1, 2)))  # thinner than a pixel: dropped
+        return replace(scene, labels=self._class_map(scene), masks=None) if self.class_maps else scene
+
+    def _class_map(self, scene: Scene) -> np.ndarray:
+        """Return the class of every pixel, from the masks of the objects."""
+        assert scene.masks is not None
+        assert scene.classes is not None
+        assert scene.crowd is not None
+        found = np.full(scene.size, self.background, np.uint8)
+        for n in np.argsort(-scene.masks.sum((1, 2)), kind="stable"):
+            found[scene.masks[n]] = VOID if scene.crowd[n] else scene.classes[n]
+        return found
 
     def contents(self) -> Iterable[np.ndarray]:
-        yield np.frombuffer(self.file.read_bytes() + bytes([self.masks]), np.uint8)
+        yield np.frombuffer(self.file.read_bytes() + bytes([self.masks + self.class_maps]), np.uint8)
         yield from self.files.contents([each["file_name"] for each in self.images])
 
 

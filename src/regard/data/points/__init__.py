@@ -1,1 +1,1 @@
-"""Point clouds: shapes composed from a seed, ModelNet10."""
+"""Point clouds: shapes and scenes composed from a seed, ModelNet10."""

@@ -1,6 +1,6 @@
 """Labelled point clouds in memory: a batch, and the base of the datasets, whose clouds all have so many points.
 
-Which of them a model sees, and how they are turned, the task decides (tasks.points.point_classification).
+Which of them a model sees, and how they are turned, the task decides (tasks.points).
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from regard.data.base import Dataset, TensorBatch, TensorSplit
 
 @dataclass(frozen=True, eq=False)
 class PointBatch(TensorBatch):
-    """Clouds without padding, their points in random order, and their labels."""
+    """Clouds without padding, their points in random order; a label for each cloud, or for each point."""
 
     points: Float[Tensor, "B N 3"]
-    labels: Int[Tensor, " B"]
+    labels: Int[Tensor, "B *N"]
+
+    def take_points(self, index: Int[Tensor, " P"] | slice) -> PointBatch:
+        """Return the same points of every cloud."""
+        return PointBatch(self.points[:, index], self.labels if self.labels.ndim == 1 else self.labels[:, index])
 
 
 class PointDataset(Dataset):

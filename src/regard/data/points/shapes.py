@@ -53,14 +53,14 @@ class Shapes(PointDataset):
     def _compose(self, surface: Callable[[int, int, Rng], np.ndarray], count: int, rng: Rng) -> np.ndarray:
         points = surface(count, self.points, rng)
         points = points * np.exp(rng.normal(0, 0.12, (count, 1, 3)))
-        points = points @ _rotations(count, rng)
+        points = points @ rotations(count, rng)
         points = _cut(points, rng.uniform(0, self.missing, count) * (rng.random(count) < 0.5), rng)
         radius = np.linalg.norm(points - points.mean(1, keepdims=True), axis=2).max(1)
         sigma = radius * rng.uniform(0, self.noise, count)
         return points + sigma[:, None, None] * rng.standard_normal(points.shape)
 
 
-def _rotations(count: int, rng: Rng) -> np.ndarray:
+def rotations(count: int, rng: Rng) -> np.ndarray:
     """Return rotation matrices, all orientations equally likely: of unit quaternions."""
     w, x, y, z = (q := rng.standard_normal((4, count))) / np.linalg.norm(q, axis=0)
     rows = [

@@ -26,11 +26,13 @@ from itertools import chain
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
+from regard.data.batching import BatchOrder, LengthBucketedBatches, mix_seed
 from regard.data.ragged import RaggedTensor
 from regard.data.shards.token_shards import IGNORE_INDEX
 from regard.data.text.labeled_text import fill_missing_splits
@@ -38,6 +40,8 @@ from regard.data.text.text_file import SPLIT_ALIASES
 from regard.tokens.story_words import StoryWords, split_words
 
 log = logging.getLogger("regard")
+
+SENTENCES_MULTIPLE = 2  # stories of a batch are padded to such a number of sentences
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Stories(Dataset):
     size: str = "1k"  # of babi: 1k or 10k questions per task (of task 3 the 10k have 1,000)
     max_sentences: int = 50  # the newest of a story that are kept
     batch_size: int = 32  # questions per batch over all processes
+    similar_lengths: bool = False  # batches of stories of similar length: faster, but of fewer tasks each
     limit: int | None = None  # use only the first questions of every split
 
     quick_settings = {"limit": 64, "tasks": (1, 6), "batch_size": 8}  # noqa: RUF012
@@ -91,16 +96,23 @@ class Stories(Dataset):
 
     def load(self, split: str, words: StoryWords) -> StorySplit:
         """Return a split as word ids."""
-        return StorySplit(self.read(split), words, self.max_sentences, self.batch_size)
+        return StorySplit(self.read(split), words, self.max_sentences, self.batch_size, self.similar_lengths)
 
 
 class StorySplit(DatasetSplit[StoryBatch]):
     """One split as word ids. Every sentence of a story is stored once, however many questions follow it."""
 
-    def __init__(self, questions: Sequence[StoryQuestion], words: StoryWords, max_sentences: int, batch_size: int):
+    def __init__(
+        self,
+        questions: Sequence[StoryQuestion],
+        words: StoryWords,
+        max_sentences: int,
+        batch_size: int,
+        similar_lengths: bool = False,
+    ) -> None:
         if not questions:
             raise BadInput("there is no question to answer")
-        self.max_sentences, self.batch_size = max_sentences, batch_size
+        self.max_sentences, self.batch_size, self.similar_lengths = max_sentences, batch_size, similar_lengths
         answers = {answer: i for i, answer in enumerate(words.answers)}
         if unseen := sorted({q.answer for q in questions} - answers.keys()):
             log.warning(f"{len(unseen)} answers never occur in the training stories and count as wrong: {unseen[:5]}")
@@ -113,6 +125,7 @@ class StorySplit(DatasetSplit[StoryBatch]):
         self.labels = torch.tensor([answers.get(q.answer, IGNORE_INDEX) for q in questions])
         self.tasks = torch.tensor([q.task for q in questions])
         self.support = RaggedTensor.from_rows([_kept(q, max_sentences) for q in questions])
+        self.most_support = int(self.support.lengths.max())
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -120,9 +133,17 @@ class StorySplit(DatasetSplit[StoryBatch]):
     def contents(self) -> Iterable[Tensor]:
         return self.lines, self.stories.values, self.stories.lengths, self.questions, self.labels, self.support.values
 
+    def order(self, seed: int, epoch: int) -> BatchOrder:
+        if self.similar_lengths:
+            return LengthBucketedBatches(self.stories.lengths, self.batch_size, mix_seed(seed, epoch))
+        return super().order(seed, epoch)
+
     def collate(self, rows: Int[Tensor, " B"]) -> StoryBatch:
-        story, lengths = self.stories.pad(rows, 0)
+        # few shapes: a GPU keeps a graph of the update for each
+        story, lengths = self.stories.pad(rows, 0, SENTENCES_MULTIPLE)
+        story = story[:, : self.max_sentences]
         support = self.support.pad(rows, -1)[0]
+        support = F.pad(support, (0, self.most_support - support.shape[1]), value=-1)
         questions = self.lines[self.questions[rows]]
         return StoryBatch(self.lines[story], lengths, questions, self.labels[rows], support, self.tasks[rows])
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from regard import see
 from regard.attention.capture.watch import Traces
-from regard.core.errors import BadInput, shorten
+from regard.core.errors import BadInput, UnknownName, did_you_mean, shorten
+from regard.interpret.convolution_maps import convolution_maps, has_convolution_maps
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.interpret.image_attribution import attribute_image, pooling_attributions, watch_image
 from regard.see.overlay import SHARE_OF_MAX, TIMES_UNIFORM, relative_to_max, relative_to_uniform
@@ -31,6 +32,7 @@ class PixelAttributionFigure(InspectionFigure):
         "relevance": ("label", "query"),
         "pooling": (),
         "gates": (),
+        "gradcam": ("label",),
     }
 
     def __init__(self, inspection: Any, options: FigureOptions = USUAL, source: str = "") -> None:
@@ -40,18 +42,27 @@ class PixelAttributionFigure(InspectionFigure):
         if self.view in ("pooling", "gates"):
             seen, self.classes = watch_image(predictor, inspection.item)
             self.maps, self.caption, self.unit = self._pooling(seen) if self.view == "pooling" else self._gates(seen)
+        elif self.view == "gradcam" or (self.view == "relevance" and not self._attends()):
+            self.maps, self.caption, self.unit = self._convolutions()
         else:
             target = (options.label or True) if self.view == "relevance" else False
             self.attribution, self.classes = attribute_image(predictor, inspection.item, target)
             self.maps, self.caption, self.unit = self._draw()
         labels = predictor.labels
-        more = f" and {len(labels) - LISTED_LABELS:,} more" if len(labels) > LISTED_LABELS else ""
-        self.note = f"Labels of {inspection.model}: {', '.join(labels[:LISTED_LABELS])}{more}. It always predicts one."
+        some = labels if len(labels) <= LISTED_LABELS else labels[:: len(labels) // 4][:5]
+        more = "" if len(labels) <= LISTED_LABELS else f" and {len(labels) - len(some):,} more"
+        self.note = f"Labels of {inspection.model}: {', '.join(some)}{more}. It always predicts one."
 
     def _usual_view(self) -> str:
-        """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates."""
+        """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates,
+        convolutions."""
         kinds = {held.kind for held in self.inspection.store.values()}
+        if not kinds and has_convolution_maps(self.inspection.predictor.model):
+            return "gradcam"
         return "class" if "self" in kinds else "pooling" if "cross" in kinds else "gates"
+
+    def _attends(self) -> bool:
+        return "self" in {held.kind for held in self.inspection.store.values()}
 
     @property
     def title(self) -> str:
@@ -102,6 +113,20 @@ class PixelAttributionFigure(InspectionFigure):
         outside = 1 - float((one * self.attribution.uniform_weight(number)).sum())
         elsewhere = f"; {100 * outside:.0f} % falls on no pixel" if outside > 0.005 else ""
         return one, f"attention from {query}, layer {number}, {which}{elsewhere}{rough}", TIMES_UNIFORM
+
+    def _convolutions(self) -> tuple[Any, str, str]:
+        """Return Grad-CAM or the relevance of a network of convolutions."""
+        predictor, label = self.inspection.predictor, self.options.label
+        if label is not None and label not in predictor.labels:
+            raise UnknownName(f"this model knows no label '{label}'; {did_you_mean(label, predictor.labels)}")
+        number = None if label is None else predictor.labels.index(label)
+        found, self.classes = convolution_maps(predictor, self.inspection.item, number)
+        name = label or self.classes.label
+        if self.view == "relevance":
+            caption = f"relevance for {name}: activation x gradient, {len(found.grids)} grids"
+            return relative_to_max(found.relevance().numpy()), caption, SHARE_OF_MAX
+        rows, columns = found.grids[-1].shape[1:]
+        return relative_to_max(found.grad_cam().numpy()), f"Grad-CAM for {name}, {rows} x {columns} cells", SHARE_OF_MAX
 
     def _pooling(self, seen: Traces) -> tuple[Any, str, str]:
         """Return a map for each pooling that attends."""

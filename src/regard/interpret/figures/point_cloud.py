@@ -1,4 +1,4 @@
-"""A point cloud, coloured by how much attention each point gets in a layer."""
+"""A point cloud, coloured by how much attention each point gets in a layer, or by the labels of its points."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import ClassVar
 import numpy as np
 
 from regard import see
+from regard.core.errors import BadInput
 from regard.interpret.figures.base import InspectionFigure, last_or
 from regard.modalities.classes import Classes
+from regard.modalities.point_labels import PointLabels
+from regard.see.outputs import draw_output
 
 TOP = 3  # labels that are printed
 ROWS = 128  # of a map that are made at once
 
 
 class PointCloudFigure(InspectionFigure):
-    """The weight that each point gets from all others, the mean of a layer's channels or one of them."""
+    """The weight that each point gets from all others, the mean of a layer's channels or one of them, or its label."""
 
-    views: ClassVar[Mapping[str, Sequence[str]]] = {"points": ("layer", "head")}
+    views: ClassVar[Mapping[str, Sequence[str]]] = {"points": ("layer", "head"), "labels": ()}
 
     @property
     def title(self) -> str:
@@ -37,8 +40,14 @@ class PointCloudFigure(InspectionFigure):
         return "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best) + f"\n\n{said}"
 
     def save(self, file: Path) -> None:
-        points = self.inspection.points.numpy()
+        points, output = self.inspection.points.numpy(), self.inspection.prediction
         maps = list(self.inspection.store.values())
+        has_labels = isinstance(output, PointLabels)
+        if self.options.view == "labels" and not has_labels:
+            raise BadInput(f"--view labels needs a model with a label for every point; this one has {output.kind}.")
+        if has_labels and (self.options.view == "labels" or not maps):
+            draw_output(self.inspection.cloud, output, self.title, file)
+            return
         if not maps:
             see.point_cloud(points, None, self.title, self.inspection.note, path=file)
             return

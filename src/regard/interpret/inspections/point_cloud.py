@@ -19,10 +19,18 @@ class PointCloudInspection(DeclaredInspection):
     figure = "point_cloud"
 
     def show(self) -> None:
-        first = next(iter(self.item.values())) if isinstance(self.item, dict) else self.item
+        self.cloud = next(iter(self.item.values())) if isinstance(self.item, dict) else self.item
         preprocess = getattr(self.predictor, "preprocess", None)
-        self.points: torch.Tensor = first.points if preprocess is None else preprocess(first)
+        self.points: torch.Tensor = self.cloud.points if preprocess is None else preprocess(self.cloud)
         self.model_inputs = (self.points[None].to(next(self.predictor.model.parameters())),)
+
+    def predict_and_capture(self) -> None:
+        """Make the prediction, and store the maps of the points shown: a large cloud may take several passes."""
+        if len(self.points) == len(self.cloud):
+            super().predict_and_capture()
+            return
+        (self.prediction,) = self.predictor.predict([self.item], self.options)
+        self._capture(lambda: self.predictor.model(*self.model_inputs))
 
     def lay_out(self) -> None:
         positions = [{"point": [round(x, 4) for x in point]} for point in self.points.tolist()]

@@ -4,7 +4,8 @@
     POST /v1/VERB         the model that `model` names, or the first one for a verb (`VERBS`) whose inputs fit
 
 All of them take inputs and options (serve.http.requests) and answer {"model": NAME, "outputs": [...]}, output n for
-input n. With "stream": true the texts of a language model come as server-sent events: {"input": 0, "candidate": 0,
+input n. Inputs that are unlike the training data of the model are named: "warnings": [{"input": 0, "message": "..."}].
+With "stream": true the texts of a language model come as server-sent events: {"input": 0, "candidate": 0,
 "text": "..."} for each piece, at the end {"done": true, "model": NAME, "outputs": [...]}.
 """
 
@@ -120,22 +121,34 @@ async def _answer(request: Request, jobs: Jobs, fields: tuple[str, ...], choose:
     options = make_options(asked, predictor)
     items = await read_items(asked, type(predictor), jobs.settings)
     if asked.fields.get("stream"):
-        return await _stream(jobs, name, predictor, items, options)
-    return JSONResponse(_outputs(name, await jobs.run(name, items, options)))
+        return await _stream(jobs, name, predictor, items, options, await _warnings(predictor, items))
+    warnings = await _warnings(predictor, items)
+    return JSONResponse(_outputs(name, await jobs.run(name, items, options)) | warnings)
 
 
 def _outputs(name: str, outputs: Iterable[Any]) -> dict[str, Any]:
     return {"model": name, "outputs": [output.to_json() for output in outputs]}
 
 
-def _stream(jobs: Jobs, name: str, predictor: Any, items: list[Any], options: Any) -> Awaitable[Response]:
+async def _warnings(predictor: Predictor, items: list[Any]) -> dict[str, Any]:
+    """Return what makes inputs unlike the training data of the model, as a field of the answer; nothing without any."""
+    if not predictor.domains:
+        return {}
+    notes = await asyncio.to_thread(predictor.domain_notes, items)
+    found = [{"input": number, "message": note} for number, note in enumerate(notes) if note]
+    return {"warnings": found} if found else {}
+
+
+def _stream(
+    jobs: Jobs, name: str, predictor: Any, items: list[Any], options: Any, warnings: dict[str, Any]
+) -> Awaitable[Response]:
     if not can_stream(predictor, options):
         why = "beam search has no text before its end; set beam_size to 1"
         raise Unsupported(f"{name} cannot stream: {why if hasattr(predictor, 'streams') else 'leave out stream'}.")
     return stream_response(
         lambda on_piece: jobs.stream(name, items, options, on_piece),
         lambda item, piece: {"input": item, "candidate": piece[0], "text": piece[1]},
-        lambda found: [{"done": True, **_outputs(name, found)}],
+        lambda found: [{"done": True, **_outputs(name, found), **warnings}],
     )
 
 

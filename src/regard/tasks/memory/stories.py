@@ -5,7 +5,8 @@
     loss         cross-entropy of the answer; with gate_weight > 0 plus that of the supporting sentence of every hop.
                  of a model with hard choices (memnn): margin ranking of supporting sentences and of the answer
     metrics      mean error over the tasks, tasks failed (error above 5 %), accuracy by task; loss (nats per question)
-    facts        facts_hop1, ...: share of questions whose most-read sentence of that hop is a supporting one
+    facts        facts_hop1, ..., of each task facts_<task>_hop1, ...: share of questions whose most-read sentence of
+                 that hop is a supporting one (of the questions whose supporting sentences the data name)
 
 Settings of training: with `linear_start` the first updates leave the softmax out of the hops; `time_noise` leaves
 random gaps between the ages of sentences; `gate_weight` trains the hops on the supporting sentences; `margin` is that
@@ -120,7 +121,10 @@ class StoryAnswering(SplitTask[StorySplit]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return error (mean over tasks), failed, accuracy of all questions and of each task, facts_hop<n>, loss."""
+        """Return error (mean over tasks), failed, accuracy (also for each task), facts_hop<n>, and loss.
+
+        With an effort of 2 also the facts found of each task.
+        """
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         nll, right, facts = 0.0, [], []
@@ -131,13 +135,14 @@ class StoryAnswering(SplitTask[StorySplit]):
             right.append(logits.argmax(-1) == batch.labels)
             score, most_read = _real_scores(scores, batch).max(-1)
             read = score > torch.finfo(score.dtype).min  # of memnn, a hop may read nothing
-            facts.append(read & (most_read[..., None] == batch.support[:, None]).any(-1))
-        return self._summary(part, torch.cat(right).double().cpu(), torch.cat(facts).double().cpu()) | {
+            found = (read & (most_read[..., None] == batch.support[:, None]).any(-1)).double()
+            facts.append(found.masked_fill((batch.support < 0).all(1)[:, None], torch.nan))  # nothing to find
+        return self._summary(part, torch.cat(right).double().cpu(), torch.cat(facts).cpu(), effort > 1) | {
             "loss": nll / len(part),
             "questions": len(part),
         }
 
-    def _summary(self, part: StorySplit, right: Tensor, facts: Float[Tensor, "N hops"]) -> dict[str, Any]:
+    def _summary(self, part: StorySplit, right: Tensor, facts: Float[Tensor, "N hops"], by_hop: bool) -> dict[str, Any]:
         by_task = {int(task): float(right[part.tasks == task].mean()) for task in part.tasks.unique()}
         errors = [1 - share for share in by_task.values()]
         found: dict[str, Any] = {
@@ -146,7 +151,11 @@ class StoryAnswering(SplitTask[StorySplit]):
             "accuracy": float(right.mean()),
         }
         found |= {f"accuracy_{task}": share for task, share in by_task.items()}
-        return found | {f"facts_hop{hop}": float(share) for hop, share in enumerate(facts.mean(0), 1)}
+        kinds = {"": facts} | {f"{task}_": facts[part.tasks == task] for task in by_task if by_hop}
+        for name, rows in kinds.items():
+            shares = rows.nanmean(0).tolist()
+            found |= {f"facts_{name}hop{hop}": share for hop, share in enumerate(shares, 1) if share == share}
+        return found
 
     def describe(self) -> dict[str, Any]:
         words = {"answers": list(self.words.answers), "words": list(self.words.others)}

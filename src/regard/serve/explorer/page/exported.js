@@ -19,7 +19,7 @@ mountTheme(find("theme"), store);
 mountTokens(find("tokens"), store);
 mountMaps(find("maps"), store);
 mountExport(find("export"), store);
-find("answer").hidden = !answer(find("output"), { ...about, note: "" }, () => embedded.picture());
+find("answer").hidden = !answer(find("output"), { ...about, note: "", warning: "" }, () => embedded.picture());
 showInputs();
 showReduced();
 document.addEventListener("keydown", (event) => {
@@ -33,7 +33,8 @@ function showInputs() {
   const facts = words.map(([name, value]) => element("p", { class: "fact" }, element("span", {}, name), element("b", { dir: "auto" }, String(value))));
   const title = element("h2", { class: "pane-title" }, about.model, element("span", { class: "aside" }, about.task.replaceAll("_", " ")));
   const note = about.note ? element("p", { class: "hint note" }, about.note) : null;
-  find("inputs").replaceChildren(...[title, note, ...facts].filter(Boolean));
+  const warning = about.warning ? element("p", { class: "hint note warning" }, about.warning) : null;
+  find("inputs").replaceChildren(...[title, warning, note, ...facts].filter(Boolean));
 }
 
 /** Report maps that were reduced to fit into the file. */

@@ -16,6 +16,7 @@ export function answer(host, inspection, image) {
   const drawn = isDrawn(output.kind) && inspection.picture;
   const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : listed(output);
   if (!parts.length && output.kind) parts.push(raw(output));
+  if (inspection.warning) parts.push(element("p", { class: "hint note warning", role: "note" }, inspection.warning));
   if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
   host.replaceChildren(...parts);
   return parts.length > 0;

@@ -1,0 +1,45 @@
+"""Sentence vectors: the sum of a sentence's word vectors, weighted by the place of each word.
+
+    vector      s = Σ_j l_j ⊙ A x_j                           word x_j, j of J
+    weights     l_kj = (1 - j/J) - (k/d)(1 - 2j/J)            number k of d; j and k from 1        O(J d)
+
+Without l a sentence is a bag of words. The weights are lines in k, so that two weighted sums of word vectors are enough
+for all numbers. Padding and unknown words are zero; padding does not count in J.
+
+Sukhbaatar, Szlam, Weston, Fergus: End-To-End Memory Networks. NeurIPS 2015. arXiv:1503.08895 (position encoding)
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from regard.core.shapes import Float, Int, Tensor
+from regard.tokens.story_words import PAD, UNKNOWN
+
+
+def sentence_vectors(words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"]) -> Float[Tensor, "N tables D"]:
+    """Return the vectors of sentences, by every table of word vectors."""
+    slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
+    known = (words > UNKNOWN).to(table.dtype)
+    number, length = words.shape
+    # of a matrix, embedding_bag computes these itself, by a division that fixes a program of torch.export
+    starts = torch.arange(number, device=words.device) * length
+    flat, sloped = (
+        F.embedding_bag(
+            words.flatten(), table.flatten(1), starts, mode="sum", per_sample_weights=(weights * known).flatten()
+        ).unflatten(1, table.shape[1:])
+        for weights in (offsets, slopes)
+    )
+    width = table.shape[-1]
+    k = torch.arange(1, width + 1, device=words.device, dtype=table.dtype)
+    return flat + k / width * sloped
+
+
+def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:
+    """Return slopes and offsets of the position encoding of every word, l_kj = offset_j + (k/d) slope_j.
+
+    The encoding is a line in k, so that two weighted sums of word vectors are enough for all of its numbers.
+    """
+    j = real.cumsum(1).to(dtype) / real.sum(1, keepdim=True).clamp(min=1)
+    return (2 * j - 1) * real, (1 - j) * real
