@@ -168,3 +168,24 @@ def test_folders_that_cannot_be_read_are_one_clear_line(tmp_path, folder):
     (tmp_path / "gone" / "captions.jsonl").write_text((folder / "captions.jsonl").read_text("utf-8"), "utf-8")
     with pytest.raises(BadInput, match=r"train0\.png"):
         captioning.Config().build(data(tmp_path / "gone")).dataset("train").collate(torch.tensor([0]))
+
+
+def test_captions_of_one_language_in_any_script_and_unknown_words(tmp_path):
+    (tmp_path / "images").mkdir()
+    words = {"train": "犬 が 雪 の 中 を 走る 。", "val": "猫 が 雪 の 中 を 走る 。", "test": "Ein Hund läuft ."}
+    lines = []
+    for split, caption in words.items():
+        Image.new("RGB", (20, 20), "navy").save(tmp_path / "images" / f"{split}.png")
+        lines.append(json.dumps({"image": f"{split}.png", "split": split, "captions": [caption] * 2}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines), "utf-8")
+    task = captioning.Config(beam_size=2, max_words=4).build(data(tmp_path))
+    assert task.text.size == 4 + 7, "the words of the training captions, and the special ones"
+    model = build(task)
+    assert task.text.unk in task.dataset("val").tokens.values.tolist(), "a cat was never described"
+    assert set(task.dataset("test").tokens.values.tolist()) == {task.text.bos, task.text.eos, task.text.unk}
+    for split in ("val", "test"):
+        found = task.evaluate(model, split)
+        assert np.isfinite(found["loss"])
+        assert 0 <= found["bleu4"] <= 100
+    with pytest.raises(BadInput, match="no word occurs 5 times"):
+        captioning.Config().build(data(tmp_path, min_count=5))

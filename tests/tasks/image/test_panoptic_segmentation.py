@@ -1,12 +1,15 @@
 """Panoptic segmentation: the loss from its parts, PQ of the truth, whose a pixel is, masks in pixels of the photo."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+import regard
 from regard.core.errors import BadInput
 from regard.data.base import TensorSplit
-from regard.data.images.scene_batch import SceneBatch
+from regard.data.images.scene_batch import Scene, SceneBatch
 from regard.modalities import Preprocess
 from regard.tasks.image.panoptic_segmentation import Config, PanopticSegmenter, panoptic_segments
 from tests.tasks.image.scenes import LABELS, SIDE, QueryConfig, QueryModel, QueryOutput, Shapes, scene
@@ -132,3 +135,33 @@ def test_masks_are_in_the_pixels_of_the_photo():
         assert np.flatnonzero(left.all(0)).max() + 1 == pytest.approx(edge, abs=3)
     with pytest.raises(BadInput, match="not among the labels"):
         PanopticSegmenter(QueryModel(QueryConfig()), LABELS, SHOWN, ["dog"])
+
+
+def test_images_without_objects_and_objects_without_area_are_trained_on():
+    rng, side = np.random.default_rng(0), SIDE
+    pixels, nothing = rng.integers(0, 256, (3, side, side), np.uint8), np.zeros((0, side, side), bool)
+    empty = Scene(pixels, np.zeros(0, int), np.zeros((0, 4), np.float32), np.zeros(0, bool), nothing)
+    flat = Scene(  # a line, and a mask that lost its pixels
+        pixels, np.array([1, 2]), np.array([[2, 5, 2, 9], [4, 4, 8, 8]], np.float32), np.zeros(2, bool),
+        np.zeros((2, side, side), bool),
+    )  # fmt: skip
+    for scenes in ([empty, empty], [flat, empty], [replace(scene(rng), labels=None, depth=None), flat]):
+        for multiple in (1, 4):
+            batch = SceneBatch.collate(scenes).with_places(multiple)
+            task = Config(noised_groups=2).build(Shapes())
+            model = regard.build("detr", size="tiny", num_classes=len(LABELS), masks=True, denoising=True).train()
+            total, parts = task.loss(model, batch, rng=torch.Generator().manual_seed(0))
+            total.backward()
+            assert total.isfinite()
+            assert all(x.isfinite() for x in parts.values())
+            assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_more_places_for_objects_change_no_loss():
+    rng = np.random.default_rng(1)
+    batch = SceneBatch.collate([scene(rng), scene(rng, crowd=True)])
+    task = Config().build(Shapes())
+    torch.manual_seed(0)
+    model = regard.build("detr", size="tiny", num_classes=len(LABELS), masks=True, dropout=0.0)
+    found = [float(task.loss(model, each)[0].detach()) for each in (batch, batch.with_places(8))]
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
