@@ -12,9 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.api import load
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
 from regard.runtime.hardware import supports_dtype
-from regard.training import evaluate, loop, train
+from regard.training import evaluate, finish, loop, train
+from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.device import eager_reason, select_device, select_precision
 from regard.training.loop import TrainingRun
 from regard.training.parallel.distributed import DistributedContext
@@ -124,11 +126,54 @@ def test_interrupted_run_finishes_its_update_saves_says_how_to_resume_and_resume
     monkeypatch.undo()
     assert result["stop_reason"] == "interrupted"
     assert result["steps"] == 7
-    assert "regard train --resume there" in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    assert printed.index("stopping after this update") < printed.index("regard train --resume there")
     assert (out / "checkpoints" / "stop-00000007" / "state.pt").is_file()
-    assert not (out / "model").exists()
+    assert load(out)(["a dog"])  # usable as it is, with the weights of the evaluation at step 6
+    best = read_weights(out / "checkpoints" / "best.safetensors")
+    assert torch.equal(load(out).model.state_dict()["embed.weight"], best["embed.weight"])
+    assert not (out / "result.json").exists()
     train(None, out, resume=True)
     assert_equal_runs(straight, out, "step-00000020")
+
+
+def test_an_evaluation_is_broken_off_by_an_interruption(recipe, tmp_path, monkeypatch, capfd):
+    from regard.tasks.text.translation import Translation
+
+    evaluate, seen = Translation.evaluate, []
+
+    def interrupted(self, model, split="val", effort=2):
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append(1)
+        found = evaluate(self, model, split, effort)
+        seen.append(2)  # never reached: the next batch is refused
+        return found
+
+    monkeypatch.setattr(Translation, "evaluate", interrupted)
+    result = train(recipe, tmp_path / "run")
+    assert (result["stop_reason"], result["steps"], seen) == ("interrupted", 6, [1])
+    assert load(tmp_path / "run")(["a dog"])  # never evaluated: its last or averaged weights
+
+
+def test_finish_ends_a_killed_run_with_a_measured_model(recipe, tmp_path, straight, monkeypatch):
+    out, update = tmp_path / "killed", TrainingRun._update
+
+    def killed(self, batches):
+        if self.step == 11:
+            raise KeyboardInterrupt
+        update(self, batches)
+
+    monkeypatch.setattr(TrainingRun, "_update", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, out)
+    monkeypatch.undo()
+    assert not (out / "model").exists()
+    result = finish(out)
+    assert (result["stop_reason"], result["steps"]) == ("finished", 8)  # the last checkpoint
+    assert {"last", "best"} <= result["validation"].keys()
+    assert load(out)(["a dog"])
+    with pytest.raises(BadInput, match="holds no run"):
+        finish(tmp_path)
 
 
 def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):

@@ -28,7 +28,10 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Dataset: multi30k, tinyshakespeare, a folder.", show_default="the run's own"
+            metavar="NAME",
+            help="Dataset: multi30k, tinyshakespeare; or a folder or file of your own, which is measured whole if it "
+            "has no splits.",
+            show_default="the run's own",
         ),
     ] = None,
     split: Annotated[
@@ -103,6 +106,7 @@ def evaluate(
       regard eval runs/transformer_multi30k
       regard eval runs/tatoeba-de --split val --beam-size 1
       regard eval en-de --data tatoeba
+      regard eval runs/photos --data more-photos
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
       regard eval shakespeare --data tinyshakespeare --split val --attention linear
       regard eval minilm --data sst2 --attention "performer(features=256)"
@@ -284,15 +288,26 @@ def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:
         own = load_saved_recipe(folder).data
         named = isinstance(own, ImageDataset) or (isinstance(own, SceneDataset) and not hasattr(own, "path"))
         if corpus is not None and named and (folder / "model" / CONFIG).is_file():
+            _warn_of_own_data(str(getattr(own, "path", "")), corpus)
             return dataset_for_model(folder / "model", corpus, **changes)  # which must have the model's labels
         if corpus is not None:
-            changes["corpus" if hasattr(own, "corpus") else "path"] = corpus
+            key = "corpus" if hasattr(own, "corpus") else "path"
+            _warn_of_own_data(getattr(own, key), corpus)
+            changes[key] = corpus
         if wrong := [key for key in changes if not hasattr(own, key)]:
             raise BadInput(f"the data of this run ({type(own).__name__}) have no {wrong[0]} to be changed")
         return replace(own, **changes) if changes else None
     if corpus is None:
         raise BadInput(f"{folder} is a saved model without its run; say what to measure it on: --data NAME")
     return dataset_for_model(folder, corpus, **changes)
+
+
+def _warn_of_own_data(own: str, given: str) -> None:
+    """Say where a model is to be measured on what it was trained on."""
+    from regard.cli import print_status
+
+    if Path(own).exists() and Path(given).exists() and Path(own).samefile(given):
+        print_status(f"the run was trained on {given}, so this is no test; --split val is the part that was kept apart")
 
 
 def _beams(found: dict[str, Any]) -> str:

@@ -125,7 +125,7 @@ def _draw(axes: Axes, series: Series, end: float, unit: str, metrics: Sequence[M
         few = len(steps) <= 60
         if key in _NOISY and len(steps) > 120:  # raw values faint, moving mean strong
             axes.plot(steps, values, color=colour, alpha=0.25, linewidth=0.8)
-            values = _smooth(values)
+            values = smooth(values)
         axes.plot(steps, values, color=colour, linewidth=1.6, marker="o" if few else None, markersize=2.5, label=name)
         if metric is not None and key != "loss":
             _mark_best(axes, metric, steps, values, colour)
@@ -161,7 +161,7 @@ def _mark_best(axes: Axes, metric: Metric, steps: np.ndarray, values: np.ndarray
     axes.margins(y=0.16)
 
 
-def _smooth(values: np.ndarray) -> np.ndarray:
+def smooth(values: np.ndarray) -> np.ndarray:
     """Return the centred moving mean over a fortieth of the run, shorter at the ends."""
     half = max(1, len(values) // 80)
     total = np.concatenate([[0.0], np.cumsum(values)])

@@ -1,6 +1,7 @@
 """Training: one loop for every task, from a recipe, resumable to the bit.
 
     train         train a recipe into a folder                     loop.py
+    finish        end an interrupted or killed run as it is        loop.py, finalize.py
     evaluate      measure the model in such a folder               evaluation.py
     recipe        find, load, override and shrink recipes          recipe.py
     task          what the loop needs from a task                  task.py
@@ -72,6 +73,14 @@ def train(
         if line:
             print(line, file=sys.stderr, flush=True)
     return run_training(chosen, Path(out), resume, command, watch)
+
+
+def finish(out: str | Path) -> dict[str, Any]:
+    """End a run as it is: measure its weights on validation, save the best as its model, and return its result."""
+    from regard.training.loop import run_training
+    from regard.training.recipe import load_saved_recipe
+
+    return run_training(load_saved_recipe(Path(out)), Path(out), resume=True, finish=True)
 
 
 def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = None, **settings: Any) -> dict[str, Any]:

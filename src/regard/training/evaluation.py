@@ -39,10 +39,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a run's model (or a saved model) on splits of its data, by default all test splits.
 
-    `weights` of a run: final, best, last, ema, average, or the name of a checkpoint. `search` goes to the task's
-    decoding (beam_size, length_penalty) or evaluation (stride). With `attention`, the spec of a mechanism without
-    parameters of its own, the weights are evaluated under that mechanism. Returns plain values: machine, versions, and
-    under "results" a report for each split.
+    Data that are given without splits are measured whole. `weights` of a run: final, best, last, ema, average, or the
+    name of a checkpoint. `search` goes to the task's decoding (beam_size, length_penalty) or evaluation (stride). With
+    `attention`, the spec of a mechanism without parameters of its own, the weights are evaluated under that mechanism.
+    Returns plain values: machine, versions, and under "results" a report for each split.
     """
     target_device = select_device(device)
     if (folder / "recipe.json").is_file():
@@ -57,7 +57,7 @@ def evaluate(
         model, task, name = *_load_saved_model(folder, data), folder.name
     model = model if attention is None else replace_attention(model, attention)
     model = model.to(target_device).float().eval()
-    parts = list(splits) if splits else [part for part in task.data.splits() if part.startswith("test")]
+    parts = list(splits) if splits else default_splits(task.data, data is not None)
     if not parts:
         raise BadInput(f"the data have no test split; choose one with --split: {', '.join(task.data.splits())}")
     return {
@@ -73,6 +73,12 @@ def evaluate(
         "metrics": [asdict(metric) for metric in task.metrics],
         "results": {task.data.split(part): _evaluate_split(task, model, part, search) for part in parts},
     }
+
+
+def default_splits(data: Any, is_given: bool) -> list[str]:
+    """Return the splits to evaluate: of data that are given without splits all of them, else every test split."""
+    known = data.splits()
+    return ["all"] if is_given and "all" in known else [part for part in known if part.startswith("test")]
 
 
 def _evaluate_split(task: Any, model: nn.Module, part: str, search: dict[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from regard.core.cancellation import Cancelled
 from regard.core.errors import BadInput
 from regard.core.files import atomic_write
 from regard.core.shapes import Tensor
@@ -41,7 +43,11 @@ def finalize(run: TrainingRun, stopped: str, progress: Progress) -> dict[str, An
         except BadInput as error:  # a damaged file; the other candidates remain
             progress.print_line(f"{name} weights are skipped: {error}")
             continue
-        measured[name] = run.measure(2 if s.score_interval else 0)
+        try:
+            measured[name] = run.measure(2 if s.score_interval else 0)
+        except Cancelled:
+            copy_weights(run.model, candidates["last"]())
+            return save_interrupted(run, progress)
         progress.print_line(f"{name}: {describe_metrics(run.task.metrics, measured[name])}")
     chosen = (
         s.final_weights
@@ -77,6 +83,25 @@ def _gather(run: TrainingRun) -> dict[str, Tensor]:
         if run.world.is_main_process:
             final[name] = gathered.cpu() if run.parallel.is_sharded else gathered
     return final
+
+
+def save_interrupted(run: TrainingRun, progress: Progress) -> dict[str, Any]:
+    """Save the model of an interrupted run as it is, without measuring it; return what is known of the run.
+
+    The weights are those that were best on validation; before the first evaluation their moving average, or the last.
+    """
+    progress.print_line(f"stopped after update {run.step}, everything is saved. To resume:\n  {run.command}")
+    candidates = _candidates(run)
+    chosen = next(name for name in ("best", "ema", "last") if name in candidates)
+    result = build_result(run, "interrupted", {}, chosen)
+    if run.world.size == 1:  # several processes may be given seconds to end
+        last = candidates["last"]()
+        with suppress(BadInput):
+            copy_weights(run.model, _cast_to_save_dtype(candidates[chosen](), run.settings.save_dtype))
+            _export(run, {name: to_full(x) for name, x in named_tensors(run.model).items()}, result)
+            progress.print_line(f"its {chosen} weights can be used as they are: {run.out / 'model'}")
+        copy_weights(run.model, last)
+    return result
 
 
 def _candidates(run: TrainingRun) -> dict[str, Callable[[], Weights]]:

@@ -1,5 +1,7 @@
 """Ctrl-C that does not lose work: the first one stops the run after the current update, the second one at once.
 
+The first is answered at once by a line; an evaluation is broken off (core.cancellation).
+
 While the model is compiled, in the first update, there is nothing to lose yet and the end of the update may be minutes
 away: SIGTERM then has its default effect. (A batch system sends it to all processes of a job, including the compiler's;
 waiting for those would never end.)
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -43,3 +46,5 @@ class Interrupt:
         if self.received:
             raise KeyboardInterrupt
         self.received = True
+        with suppress(OSError):  # not print: the handler may interrupt one
+            os.write(2, b"\nstopping after this update, to save it; Ctrl-C again: at once\n")

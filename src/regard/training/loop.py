@@ -31,6 +31,7 @@ import torch.distributed as dist
 from torch import nn
 
 from regard.attention.aligners.hard import ForcedChoices
+from regard.core.cancellation import Cancelled, cancel_when, check_cancelled
 from regard.core.errors import BadInput, RegardError, Unsupported, is_out_of_memory
 from regard.core.shapes import Tensor
 from regard.data.batching import StreamItem, StreamPosition, prefetch
@@ -44,7 +45,7 @@ from regard.training.compilation import CompiledTask
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
 from regard.training.loggers.base import Loggers
-from regard.training.loggers.progress import MetricsFile, NullProgress, Progress
+from regard.training.loggers.progress import MetricsFile, NullProgress, Progress, say_if_slow
 from regard.training.oom_advice import suggest_batch_size
 from regard.training.optimizers.muon import fused_projections
 from regard.training.optimizers.optimizer import Optimizer, parameters_without_decay
@@ -62,10 +63,16 @@ SYNC_INTERVAL = 10  # updates between checks whether to stop, where several proc
 
 
 def run_training(
-    recipe: Recipe, out: Path, resume: bool = False, command: str | None = None, watch: bool = False
+    recipe: Recipe,
+    out: Path,
+    resume: bool = False,
+    command: str | None = None,
+    watch: bool = False,
+    finish: bool = False,
 ) -> dict[str, Any]:
     """Train a recipe into a folder and return its result; `resume` continues the run that is there, if any.
 
+    `finish` ends the run that is there: its weights are measured, and one of them is saved, without further updates.
     `watch` plots the curve in the terminal. Started by torchrun, this is one of the processes of the run.
     """
     settings = recipe.train
@@ -85,7 +92,11 @@ def run_training(
         if latest is not None:  # the vocabulary size is set from the data, later
             saved = _read_recipe(out, latest, _print_stderr if world.is_main_process else None)
             _check_unchanged(saved, replace(recipe, model=saved.model))
-        run = TrainingRun(recipe, out, world, checkpoints, latest)
+        if finish and latest is None:
+            raise BadInput(f"{out} holds no checkpoint, so there is nothing to finish")
+        with say_if_slow("reading the data and building the model ..."):
+            run = TrainingRun(recipe, out, world, checkpoints, latest)
+        run.stop = "finished" if finish else ""
         run.command = command or f"regard train {recipe.name} --out {shlex.quote(str(out))} --resume"
         return run.train(watch)
 
@@ -229,9 +240,11 @@ class TrainingRun:
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()
+        world_size = self.world.size  # several processes evaluate together or not at all
         with (
             training_stream(self.device),
             Interrupt(compiling=self.compiled is not None) as interrupt,
+            cancel_when(lambda: bool(interrupt) and world_size == 1),
             closing(self.loggers),
             self._progress(watch) as progress,
         ):
@@ -260,14 +273,11 @@ class TrainingRun:
                         if regular or self.stop or self._out_of_patience() or self.step == s.steps:
                             self._save(regular)
                         self._start_clock()
-                    elif self.step % 10 == 0:
+                    elif self.step % 10 == 0 or progress.is_due():
                         self._show(progress)
             self._draw(force=True)
             if self.stop == "interrupted":
-                progress.print_line(
-                    f"stopped after update {self.step}, everything is saved. To resume:\n  {self.command}"
-                )
-                result = finalize.build_result(self, self.stop, {}, None)
+                result = finalize.save_interrupted(self, progress)
             else:
                 result = finalize.finalize(
                     self, self.stop or ("patience" if self._out_of_patience() else "steps"), progress
@@ -281,9 +291,21 @@ class TrainingRun:
             from regard.training.loggers.terminal_plot import TerminalPlot
 
             return TerminalPlot(
-                self.settings.steps, self.step, self.metrics.rows, self.recipe.name, metrics=self.task.metrics
+                self.settings.steps,
+                self.step,
+                self.metrics.rows,
+                self.recipe.name,
+                metrics=self.task.metrics,
+                limit=self._seconds_left,
             )
-        return Progress(self.settings.steps, self.step)
+        return Progress(self.settings.steps, self.step, limit=self._seconds_left)
+
+    def _seconds_left(self) -> float | None:
+        """Return the seconds that the time limits leave; None without a limit."""
+        s, now = self.settings, time.monotonic()
+        session, whole = now - self.began, self.elapsed + now - self.began
+        limits = [(s.max_minutes, session), (s.budget_minutes, whole)]
+        return min((60 * minutes - spent for minutes, spent in limits if minutes), default=None)
 
     def _agree_on_stop(self, stop: str) -> str:
         """Return why to stop, the same on all processes, which synchronise every few updates."""
@@ -450,7 +472,11 @@ class TrainingRun:
         self.evaluations += 1
         effort = 1 if s.score_interval and self.evaluations % s.score_interval == 0 else 0
         with self._averaged():
-            found = self.measure(effort)
+            try:
+                found = self.measure(effort)
+            except Cancelled:
+                self.stop, self.evaluations = "interrupted", self.evaluations - 1
+                return
             numbers = {key: value for key, value in found.items() if isinstance(value, float)}
             metric = find_metric(self.task.metrics, s.metric)
             if metric is None or (s.metric not in found and effort == (1 if s.score_interval else 0)):
@@ -480,9 +506,15 @@ class TrainingRun:
 
     def measure(self, effort: int) -> dict[str, Any]:
         """Evaluate the model as it is, without changing its mode or any random stream."""
-        with rng.isolated_rng(self.device), self.parallel.unsharded(effort > 0):
-            found = self.task.evaluate(self.model, "val", effort)
-        self.model.train()
+        with (
+            rng.isolated_rng(self.device),
+            self.parallel.unsharded(effort > 0),
+            self.model.register_forward_pre_hook(lambda *_: check_cancelled()),
+        ):
+            try:
+                found = self.task.evaluate(self.model, "val", effort)
+            finally:
+                self.model.train()
         result: dict[str, Any] = self.world.broadcast(found)  # all processes use the main process's numbers
         return result
 

@@ -6,7 +6,8 @@
                                          split "all" is all of them)
 
 The lossless CIFAR-10 is read from four arrays, {train,test}_images.npy (N 32 32 3, bytes) and {train,test}_labels.npy,
-in a folder cifar10_lossless or cifar10 among the datasets.
+in a folder cifar10_lossless or cifar10 among the datasets, or from the published cifar-10-batches-py there. MNIST and
+Fashion-MNIST are also read from the published idx files; both kinds also as a folder of your own (array_files.py).
 
 A dataset of this size fits on the device (CIFAR-10: 150 MB). So only a batch of row numbers is sent there; `to(device)`
 gathers the pixels from the copy on the device, and augmentation (data.augment) runs there: the host does not touch
@@ -42,6 +43,7 @@ from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import RowBatches, mix_seed
 from regard.data.class_folders import SPLITS, class_folders, split_folders
+from regard.data.images.array_files import find_arrays, is_cifar, read_array
 from regard.data.images.image_shards import MEAN, STD, ImageBatch
 from regard.data.shuffle import Shuffle
 from regard.modalities.decode_image import describe_skipped, list_image_files, load_images, resize_center_crop
@@ -136,7 +138,7 @@ class ImageDataset(Dataset):
     @property
     def known(self) -> ImageDatasetInfo | None:
         """Properties of the dataset, if it is a known one."""
-        return IMAGE_DATASETS.get(self.path)
+        return IMAGE_DATASETS.get(self.path) or _published_info(self.path)
 
     @property
     def pixels(self) -> int:
@@ -207,7 +209,8 @@ class ImageDataset(Dataset):
     # -- known datasets ------------------------------------------------------------------------------------------------
 
     def _load_known(self, part: str) -> ImageSplit:
-        info, file = IMAGE_DATASETS[self.path], find_file(self.path)
+        info, file = self.known, find_file(self.path)
+        assert info is not None
         stored_split = "test" if part == "test" else "train"
         labels = _load_array(file, f"{stored_split}_labels").astype(np.int64)
         rows = self._rows(labels, part, is_complete=part == "test")
@@ -347,17 +350,32 @@ class RepeatedBatches:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=16)
+def _published_info(path: str) -> ImageDatasetInfo | None:
+    """Return the properties of a folder that holds CIFAR-10's batches or idx files, whose labels are digits."""
+    place = Path(path).expanduser()
+    file = find_arrays(place) if place.is_dir() else None
+    if file is None:
+        return None
+    return IMAGE_DATASETS["cifar10" if is_cifar(file) else "mnist"]
+
+
 def find_file(name: str) -> Path:
     """Return the file of a known dataset, searched in each of its folders."""
+    if name not in IMAGE_DATASETS:  # a folder of published files
+        return find_arrays(data_dir.find_dataset(name)) or Path(name)
     info, missing = IMAGE_DATASETS[name], list[str]()
     for folder in info.folders or (name,):
         try:
-            file = data_dir.find_dataset(folder) / info.file
+            place = data_dir.find_dataset(folder)
         except BadInput as error:
             missing.append(str(error))
             continue
+        file = place / info.file
         if file.is_file():
             return file
+        if "jpeg" not in info.file and (arrays := find_arrays(place)) is not None:
+            return arrays
         missing.append(f"there is no {file}, which the dataset '{name}' is read from")
     if name == "cifar10":
         searched = ", ".join(str(folder) for folder in data_dir.data_dirs())
@@ -370,7 +388,9 @@ def find_file(name: str) -> Path:
 
 @lru_cache(maxsize=4)  # train and val come from one array, and decompressing it takes seconds
 def _load_array(file: Path, name: str) -> np.ndarray:
-    """Return an array of an archive, or of its own file beside a .npy."""
+    """Return an array of an archive, of its own file beside a .npy, or of the files in which it is published."""
+    if file.suffix not in (".npy", ".npz"):
+        return read_array(file, name)
     try:
         if file.suffix == ".npy":
             file = file.with_name(f"{name}.npy")

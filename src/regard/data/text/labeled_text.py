@@ -37,7 +37,7 @@ from regard.data.base import Dataset, TensorBatch, TokenizedSplit, longest_first
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.corpora import tatoeba_sentences
-from regard.data.text.table import SUFFIXES, pick_columns, read_lines, read_table, suffix
+from regard.data.text.table import SUFFIXES, is_table, pick_columns, read_lines, read_table, suffix
 from regard.data.text.text_file import SPLIT_ALIASES
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ LABEL_NAMES: dict[str, dict[str, str]] = {
     "mpqa": {"0": "negative", "1": "positive"},
 }
 NUM_FOLDS = 10
+
+# Usual names of columns, the likeliest first.
+TEXT_COLUMNS = ("text", "sentence", "review", "question", "content", "message", "body", "title", "comment", "tweet")
+LABEL_COLUMNS = ("label", "class", "category", "sentiment", "topic", "target", "intent", "y", "stars", "rating")
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,3 +300,30 @@ def _read_table(file: Path, columns: str) -> list[Row]:
     wanted = [name for name in ("text", "other", "label") if name in names]
     known = [*names, *(part.split("=")[-1].lower() for part in columns.split())] if "=" in columns else names
     return [cells for _, cells in pick_columns(read_table(file, known), wanted, columns)]
+
+
+def find_columns(path: Path) -> str:
+    """Return which columns of a table (or of the first in a folder) are text and label, as `LabeledText.columns`."""
+    files = (
+        [path] if path.is_file() else [file for file in sorted(data_dir.find_dataset(path).iterdir()) if is_table(file)]
+    )
+    if not files:
+        return "text label"
+    table = read_table(files[0], [*TEXT_COLUMNS, *LABEL_COLUMNS])
+    if len(table.columns) < 2:
+        raise BadInput(f"{files[0]} has one column; expected texts and labels")
+    if not table.rows:
+        raise BadInput(f"{files[0]} has no rows")
+    cells = {name: table.column(name) for name in table.columns}
+    kinds = {name: len(set(column)) for name, column in cells.items()}
+    length = {name: sum(map(len, column)) for name, column in cells.items()}
+    text = next((name for name in TEXT_COLUMNS if name in cells), None) or max(length, key=lambda name: length[name])
+    others = [name for name in cells if name != text and kinds[name] > 1]
+    if not others:
+        raise BadInput(f"{files[0]}: no column of labels beside the texts; classification needs at least 2 labels")
+    label = next((name for name in LABEL_COLUMNS if name in others), None) or min(others, key=lambda name: kinds[name])
+    if "1" in table.columns:  # without names: in order
+        if len(table.columns) != 2:
+            raise BadInput(f"{files[0]} has {len(table.columns)} columns; expected text<TAB>label, or a line of names")
+        return "text label" if text == "1" else "label text"
+    return f"text={text} label={label}"

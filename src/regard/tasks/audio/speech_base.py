@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -126,9 +127,13 @@ class SpeechRecognitionTask(TextTask[Any]):
 def evaluation_recordings(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
     """Return the dataset of a name with the preprocessing of a saved model."""
     from regard.data.audio.an4 import AN4
+    from regard.data.audio.audio_folder import TranscribedAudio, has_transcripts
     from regard.data.audio.fsdd import SpokenDigits
 
     preprocess = saved["task"]["preprocess"]
+    own = Path(corpus).expanduser()
+    if preprocess is not None and own.exists() and has_transcripts(own):
+        return from_dict(TranscribedAudio, {"corpus": corpus, "preprocess": preprocess, **changes})
     kind = AN4 if preprocess is None else SpokenDigits  # AN4 has frames, no sound
     return from_dict(kind, {"corpus": corpus, **({} if preprocess is None else {"preprocess": preprocess}), **changes})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,7 +23,7 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
-from regard.data.text.labeled_text import LabeledText, TextBatch, encode_pair
+from regard.data.text.labeled_text import LabeledText, TextBatch, encode_pair, find_columns
 from regard.metrics.base import ACCURACY, Metric, fraction, loss_metric
 from regard.metrics.classification import accuracy, macro_f1, matthews_correlation
 from regard.modalities.classes import Classes
@@ -56,7 +57,10 @@ class Config:
     @staticmethod
     def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> LabeledText:
         """Return the data of a name to evaluate a saved model on, given its config.json."""
-        return evaluation_data(LabeledText, corpus, saved, changes)
+        own = Path(corpus).expanduser()
+        two = saved["task"]["name"] == "pair_classification"
+        columns = find_columns(own) if own.exists() and not two else "text other label" if two else "text label"
+        return evaluation_data(partial(LabeledText, columns=columns), corpus, saved, changes)
 
 
 class TextClassification(EncoderTask):

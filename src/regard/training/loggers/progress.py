@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,17 +20,33 @@ from typing import Any
 from regard.core.errors import BadInput
 from regard.core.files import atomic_write
 
+FIRST_LINE = 5.0  # seconds
+
 
 class Progress:
-    """A bar if stderr is a terminal, else a line at most every `every` seconds."""
+    """A bar if stderr is a terminal, else a line every `every` seconds, and the first within `FIRST_LINE` seconds.
 
-    def __init__(self, steps: int, done: int = 0, every: float = 10.0) -> None:
-        self.steps, self.done, self.every = steps, done, every
+    A thread prints where the run does not: however long an update takes, a line says how long it has been at it.
+    `limit` returns the seconds that a time limit leaves, or None.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        done: int = 0,
+        every: float = 10.0,
+        limit: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self.steps, self.done, self.every, self.limit = steps, done, every, limit
         self.began, self.first, self.last_line_time = time.monotonic(), done, -math.inf
+        self.moved_at, self.words = self.began, ""
         self.bar: Any = None
         self.task: Any = None
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
 
     def __enter__(self) -> Progress:
+        self._start_ticker()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -44,24 +61,56 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, update: TracebackType | None
     ) -> None:
+        self._stop_ticker()
         if self.bar is not None:
             self.bar.stop()
 
+    def _start_ticker(self) -> None:
+        self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+        self._ticker.start()
+
+    def _stop_ticker(self) -> None:
+        self._ended.set()
+        if self._ticker is not None:
+            self._ticker.join(timeout=2)
+
     def update(self, step: int, numbers: Mapping[str, float]) -> None:
         """Show the step and the newest numbers."""
-        self.done = step
-        words = "  ".join(f"{name} {format_number(value)}" for name, value in numbers.items())
-        words += f"  left {self.time_left()}"
-        if self.bar is not None:
-            self.bar.update(self.task, completed=step, description=words)
-        elif time.monotonic() - self.last_line_time >= self.every:
-            self.last_line_time = time.monotonic()
-            print(f"step {step}/{self.steps}  {words}", file=sys.stderr, flush=True)
+        self.words = "  ".join(f"{name} {format_number(value)}" for name, value in numbers.items())
+        self._move(step)
+        if self.bar is not None or time.monotonic() - self.last_line_time >= self.every:
+            self._show()
 
     def advance(self, step: int) -> None:
-        """Move the bar without new numbers."""
+        """Show the step without new numbers."""
+        self._move(step)
+        if self.bar is not None or time.monotonic() - self.last_line_time >= self.every:
+            self._show()
+
+    def _move(self, step: int) -> None:
+        self.moved_at = time.monotonic() if step != self.done else self.moved_at
+        self.done = step
+
+    def is_due(self) -> bool:
+        """Whether nothing was shown for a second: time to show something."""
+        return time.monotonic() - self.moved_at > 1
+
+    def _show(self, more: str = "") -> None:
+        words = "  ".join(filter(None, (self.words, more, f"left {self.time_left()}")))
         if self.bar is not None:
-            self.bar.update(self.task, completed=step)
+            self.bar.update(self.task, completed=self.done, description=words)
+        else:
+            self.last_line_time = time.monotonic()
+            print(f"step {self.done}/{self.steps}  {words}", file=sys.stderr, flush=True)
+
+    def _tick(self) -> None:
+        """Show how long an update (or an evaluation) takes, where the run shows nothing itself."""
+        while not self._ended.wait(1.0):
+            now = time.monotonic()
+            waited = FIRST_LINE - 1 if self.last_line_time == -math.inf else self.every
+            since = self.began if self.last_line_time == -math.inf else self.last_line_time
+            if now - self.moved_at > 2 and (self.bar is not None or now - since >= waited):
+                self._show(f"working for {format_seconds(now - self.moved_at)}")
 
     def print_line(self, line: str) -> None:
         """Print a line above the bar."""
@@ -71,11 +120,12 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def time_left(self) -> str:
-        """Return the remaining time at the speed of this session so far."""
-        new = self.done - self.first
+        """Return the remaining time at the speed of this session so far, and at most what a time limit leaves."""
+        new, limit = self.done - self.first, self.limit()
         if new <= 0:
-            return "?"
-        return format_seconds((time.monotonic() - self.began) / new * (self.steps - self.done))
+            return "?" if limit is None else f"at most {format_seconds(max(0.0, limit))}"
+        left = (time.monotonic() - self.began) / new * (self.steps - self.done)
+        return format_seconds(left if limit is None else max(0.0, min(left, limit)))
 
 
 class NullProgress:
@@ -93,8 +143,23 @@ class NullProgress:
     def advance(self, step: int) -> None:
         pass
 
+    def is_due(self) -> bool:
+        return False
+
     def print_line(self, line: str) -> None:
         pass
+
+
+@contextmanager
+def say_if_slow(line: str, seconds: float = 3.0) -> Iterator[None]:
+    """Print a line if the block takes longer than so many seconds."""
+    timer = threading.Timer(seconds, lambda: print(line, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class MetricsFile:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,8 +172,9 @@ class TerminalPlot(Progress):
         name: str = "",
         every: float = 10.0,
         metrics: Sequence[Metric] = (),
+        limit: Callable[[], float | None] = lambda: None,
     ) -> None:
-        super().__init__(steps, done, every)
+        super().__init__(steps, done, every, limit)
         self.rows, self.name, self.numbers, self.task_metrics = rows, name, dict[str, float](), metrics
         self.live: Any = None
         self.console: Any = None
@@ -187,12 +188,15 @@ class TerminalPlot(Progress):
             self.console = Console(stderr=True)
             self.live = Screen(console=self.console, auto_refresh=False, get_renderable=self._picture)
             self.live.start()
+        else:
+            self._start_ticker()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.refresh()
             self.live.stop()
+        self._stop_ticker()
 
     def update(self, step: int, numbers: Mapping[str, float]) -> None:
         if self.live is None:
@@ -203,7 +207,10 @@ class TerminalPlot(Progress):
 
     def advance(self, step: int) -> None:
         """Move on without new numbers; the plot is redrawn at most twice a second."""
-        self.done = step
+        if self.live is None:
+            super().advance(step)
+            return
+        self._move(step)
         if self.live is not None and time.monotonic() - self.shown > 0.5:
             self.shown = time.monotonic()
             self.live.refresh()

@@ -7,8 +7,7 @@ from typing import Any
 
 from regard.api import PACKAGED_MODELS
 from regard.core.errors import BadInput
-from regard.data.text.labeled_text import LabeledText
-from regard.data.text.table import is_table, read_table
+from regard.data.text.labeled_text import LabeledText, find_columns
 from regard.models.bert import Config
 from regard.tasks.text import classification
 from regard.training.own_data.plan import (
@@ -21,8 +20,6 @@ from regard.training.own_data.plan import (
 )
 from regard.training.recipe import Recipe
 
-TEXT_NAMES = ("text", "sentence", "review", "question", "content", "message", "body", "title", "comment", "tweet")
-LABEL_NAMES = ("label", "class", "category", "sentiment", "topic", "target", "intent", "y", "stars", "rating")
 MOST_LABELS = 1000
 ENGLISH = 0.6  # share of English texts from which an English encoder is taken
 
@@ -60,33 +57,6 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         else "dropout 0.3, smoothed labels, weight decay, averaged weights",
         use='regard classify "a text" --model {model}',
     )
-
-
-def find_columns(path: Path) -> str:
-    """Return which columns of a table are text and label, as LabeledText takes them."""
-    files = (
-        [path] if path.is_file() else [file for file in sorted(data_dir.find_dataset(path).iterdir()) if is_table(file)]
-    )
-    if not files:
-        return "text label"
-    table = read_table(files[0], [*TEXT_NAMES, *LABEL_NAMES])
-    if len(table.columns) < 2:
-        raise BadInput(f"{files[0]} has one column; expected texts and labels")
-    if not table.rows:
-        raise BadInput(f"{files[0]} has no rows")
-    cells = {name: table.column(name) for name in table.columns}
-    kinds = {name: len(set(column)) for name, column in cells.items()}
-    length = {name: sum(map(len, column)) for name, column in cells.items()}
-    text = next((name for name in TEXT_NAMES if name in cells), None) or max(length, key=lambda name: length[name])
-    others = [name for name in cells if name != text and kinds[name] > 1]
-    if not others:
-        raise BadInput(f"{files[0]}: no column of labels beside the texts; classification needs at least 2 labels")
-    label = next((name for name in LABEL_NAMES if name in others), None) or min(others, key=lambda name: kinds[name])
-    if "1" in table.columns:  # without names: in order
-        if len(table.columns) != 2:
-            raise BadInput(f"{files[0]} has {len(table.columns)} columns; expected text<TAB>label, or a line of names")
-        return "text label" if text == "1" else "label text"
-    return f"text={text} label={label}"
 
 
 def find_encoder() -> str:

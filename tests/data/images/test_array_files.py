@@ -1,0 +1,113 @@
+"""idx files and pickled batches: read as they are published, and nothing in them is run."""
+
+import gzip
+import pickle
+
+import numpy as np
+import pytest
+
+from regard.core.errors import BadInput
+from regard.data.images.array_files import read_array
+from regard.data.images.image_dataset import CIFAR10_LABELS, ImageDataset
+
+
+def idx(array):
+    shape = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return b"\x00\x00\x08" + bytes([array.ndim]) + shape + array.tobytes()
+
+
+@pytest.fixture
+def digits(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, name, count in (("train", "train", 30), ("test", "t10k", 11)):
+        arrays[f"{part}_images"] = rng.integers(0, 256, (count, 28, 28), np.uint8)
+        arrays[f"{part}_labels"] = rng.integers(0, 10, count).astype(np.uint8)
+        (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(arrays[f"{part}_images"])))
+        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(idx(arrays[f"{part}_labels"]))
+    return tmp_path, arrays
+
+
+def test_idx_files_are_read_as_a_folder_of_ones_own(digits):
+    folder, arrays = digits
+    data = ImageDataset(str(folder))
+    assert data.labels() == [*"0123456789"]
+    test = data.load("test")
+    assert np.array_equal(test.pixels[:, 0].numpy(), arrays["test_images"])
+    assert test.labels.tolist() == arrays["test_labels"].tolist()
+    assert len(data.load("train")) + len(data.load("val")) == 30
+
+
+def test_a_damaged_idx_file_is_refused(digits):
+    folder, arrays = digits
+    whole = idx(arrays["train_labels"])
+    for content in (
+        b"",
+        whole[:3],
+        whole[:-1],
+        whole + b"x",
+        b"\x00\x00\x0d" + whole[3:],
+        b"\x00\x00\x08\x09" + whole[4:],
+    ):
+        (folder / "train-labels-idx1-ubyte").write_bytes(content)
+        with pytest.raises(BadInput, match="train-labels-idx1-ubyte"):
+            read_array(folder / "train-images-idx3-ubyte.gz", "train_labels")
+
+
+def batches(folder, change=lambda found: found, protocol=2):
+    folder.mkdir()
+    rng, kept = np.random.default_rng(1), {}
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        pixels, labels = rng.integers(0, 256, (7, 3072), np.uint8), rng.integers(0, 10, 7).tolist()
+        kept[name] = pixels, labels
+        found = {b"batch_label": b"one", b"labels": labels, b"data": pixels, b"filenames": [b"a.png"] * 7}
+        (folder / name).write_bytes(pickle.dumps(change(found), protocol))
+    return kept
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_the_published_batches_of_cifar_10_are_read(tmp_path, protocol):
+    kept = batches(tmp_path / "cifar-10-batches-py", protocol=protocol)
+    data = ImageDataset(str(tmp_path / "cifar-10-batches-py"))
+    assert data.labels() == CIFAR10_LABELS.split(", ")
+    test = data.load("test")
+    pixels, labels = kept["test_batch"]
+    assert np.array_equal(test.pixels.numpy(), pixels.reshape(7, 3, 32, 32))
+    assert test.labels.tolist() == labels
+    assert len(data.load("train")) + len(data.load("val")) == 35
+
+
+class Harm:
+    def __reduce__(self):
+        return (open, ("/tmp/never-written-by-an-unpickler", "w"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: Harm(),
+        lambda found: {**found, b"labels": Harm()},
+        lambda found: {**found, b"data": np.array([Harm()], dtype=object)},
+        lambda found: {**found, b"data": found[b"data"].astype(np.float32)},
+        lambda found: {**found, b"data": found[b"data"][:5]},
+        lambda found: {**found, b"labels": [10] * 7},
+        lambda found: {**found, b"labels": None},
+        lambda found: [1, 2],
+    ],
+)
+def test_any_other_pickle_is_refused_without_running_it(tmp_path, change):
+    from pathlib import Path
+
+    batches(tmp_path / "own", change)
+    with pytest.raises(BadInput, match="data_batch_1"):
+        ImageDataset(str(tmp_path / "own")).load("train")
+    assert not Path("/tmp/never-written-by-an-unpickler").exists()
+
+
+def test_a_damaged_batch_is_refused(tmp_path):
+    batches(tmp_path / "own")
+    file = tmp_path / "own" / "data_batch_1"
+    for content in (b"", file.read_bytes()[:100], b"\x80\x04."):
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match="data_batch_1"):
+            read_array(file, "train_images")
