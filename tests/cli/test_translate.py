@@ -160,7 +160,7 @@ def _stored(translator, folder):
     return folder
 
 
-OF_OTHERS = ("class", "relevance", "pooling", "gates", "points")  # views of images and point clouds
+OF_OTHERS = ("class", "relevance", "pooling", "gates", "gradcam", "points", "labels")  # images, points
 OF_TEXTS = [view for view in see.View if view not in OF_OTHERS]
 
 

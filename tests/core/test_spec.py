@@ -103,7 +103,7 @@ def test_a_pair_is_two_numbers():
 class Mine(nn.Module):
     """A part of the user's own."""
 
-    def __init__(self, width: int, shift: int = 1, way: "Unknown" = None) -> None:
+    def __init__(self, width: int, shift: int = 1, way: "Unknown" = None) -> None:  # noqa: F821
         super().__init__()
         self.shift, self.way = shift, way
 

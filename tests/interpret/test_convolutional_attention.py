@@ -66,8 +66,9 @@ def test_gates_of_channels_are_drawn(tmp_path):
 
 
 def test_models_without_such_weights_say_so():
+    assert figure(classifier("resnet")).view == "gradcam"
     with pytest.raises(RegardError, match="nothing attends in this ResNet"):
-        figure(classifier("resnet"))
+        figure(classifier("resnet"), view="class")
     with pytest.raises(BadInput, match="no channel gates"):
         figure(classifier("resnet", non_local=(1,)), view="gates")
     with pytest.raises(RegardError, match="pools its tokens"):

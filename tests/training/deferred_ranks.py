@@ -49,6 +49,7 @@ def main() -> int:
         for name, x in plain.items():
             assert torch.equal(to_full(own[name]), x), name
         held = sum(to_local(p).numel() for p in model.parameters())
+        total = sum(p.numel() for p in expected.parameters())
         assert held < 0.75 * total
     torch.distributed.destroy_process_group()
     return 0

@@ -265,7 +265,7 @@ def _differences(a: Path, b: Path) -> str:
 
 def _without_times(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state without measured times."""
-    remaining = {name: value for name, value in state.items() if name not in ("seconds", "eval_seconds")}
+    remaining = {name: value for name, value in state.items() if name not in ("seconds", "eval_seconds", "elapsed")}
     if isinstance(remaining.get("since_log"), dict):
         remaining["since_log"] = {name: value for name, value in remaining["since_log"].items() if name != "seconds"}
     return remaining

@@ -162,6 +162,7 @@ class TrainingRun:
         self.elapsed, self.began = 0.0, time.monotonic()  # seconds of earlier processes, start of this one
         self.budget_used = 0.0  # share of train.budget_minutes
         self.evaluations, self.evals_without_improvement = 0, 0
+        self.evaluation_due = False  # an interrupted evaluation is made up for on resume
         self.best: float | None = None
         self.sums: dict[str, Tensor] = {}
         self.since_log = {"updates": 0, "count": 0, "seconds": 0.0}  # since the last row of metrics.jsonl
@@ -253,6 +254,8 @@ class TrainingRun:
                 if line:
                     progress.print_line(line)
             with prefetch(stream, prepare=pin, workers=s.num_workers) as batches:
+                if self.evaluation_due and not self.stop:
+                    self._evaluate(progress)
                 self._start_clock()
                 while self.step < s.steps and not self._out_of_patience() and not self.stop:
                     epoch = self.position.epoch
@@ -469,14 +472,15 @@ class TrainingRun:
     def _evaluate(self, progress: Progress) -> None:
         """Evaluate on the validation split; save the best weights, count evaluations without improvement."""
         s, began = self.settings, time.monotonic()
-        self.evaluations += 1
-        effort = 1 if s.score_interval and self.evaluations % s.score_interval == 0 else 0
+        effort = 1 if s.score_interval and (self.evaluations + 1) % s.score_interval == 0 else 0
         with self._averaged():
             try:
                 found = self.measure(effort)
             except Cancelled:
-                self.stop, self.evaluations = "interrupted", self.evaluations - 1
+                self.stop, self.evaluation_due = "interrupted", True
                 return
+            self.evaluation_due = False
+            self.evaluations += 1
             numbers = {key: value for key, value in found.items() if isinstance(value, float)}
             metric = find_metric(self.task.metrics, s.metric)
             if metric is None or (s.metric not in found and effort == (1 if s.score_interval else 0)):
@@ -570,6 +574,7 @@ class TrainingRun:
             "elapsed": self.elapsed + time.monotonic() - self.began,
             "evaluations": self.evaluations,
             "evals_without_improvement": self.evals_without_improvement,
+            "evaluation_due": self.evaluation_due,
             "best": self.best,
             "since_log": dict(self.since_log),
             "sums": {name: x.detach().cpu() for name, x in self._totals().items()},
@@ -597,6 +602,7 @@ class TrainingRun:
                 int(state["evals_without_improvement"]),
                 state["best"],
             )
+            self.evaluation_due = bool(state.get("evaluation_due", False))
             self.since_log = dict(state["since_log"])
             self.sums = {name: x.to(self.device) for name, x in state["sums"].items()}
             if self.world.replica:  # the sums are totals over processes: only the first replica continues them

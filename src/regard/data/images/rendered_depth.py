@@ -70,7 +70,7 @@ class RoomRenderer:
         self.stored: list[np.ndarray] | None = None
         if settings.store and part == "train":
             own = replace(settings, store=False, batch_size=1, limit=None)
-            self.stored = stored_rows("rooms", len(self), render_rooms, own, part)
+            self.stored = stored_rows("rooms", len(self), room_renderer, own, part)
 
     def __len__(self) -> int:
         return self.settings.train_examples if self.part == "train" else self.settings.eval_examples
@@ -93,7 +93,7 @@ class RoomRenderer:
         yield np.frombuffer(f"{self.part} {replace(self.settings, store=False)}".encode(), np.uint8)
 
 
-def render_rooms(settings: RenderedDepth, part: str) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+def room_renderer(settings: RenderedDepth, part: str) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
     """Return what renders the rooms of a split, by number."""
     return RoomRenderer(settings, part).render
 

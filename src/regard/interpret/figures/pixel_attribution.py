@@ -11,6 +11,7 @@ import numpy as np
 
 from regard import see
 from regard.attention.capture.watch import Traces
+from regard.attention.observed_weights import ObservedWeights
 from regard.core.errors import BadInput, UnknownName, did_you_mean, shorten
 from regard.interpret.convolution_maps import convolution_maps, has_convolution_maps
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
@@ -57,9 +58,11 @@ class PixelAttributionFigure(InspectionFigure):
         """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates,
         convolutions."""
         kinds = {held.kind for held in self.inspection.store.values()}
-        if not kinds and has_convolution_maps(self.inspection.predictor.model):
-            return "gradcam"
-        return "class" if "self" in kinds else "pooling" if "cross" in kinds else "gates"
+        if kinds:
+            return "class" if "self" in kinds else "pooling" if "cross" in kinds else "gates"
+        model = self.inspection.predictor.model
+        gated = any(isinstance(x, ObservedWeights) and x.kind == "gate" for x in model.modules())
+        return "gates" if gated or not has_convolution_maps(model) else "gradcam"
 
     def _attends(self) -> bool:
         return "self" in {held.kind for held in self.inspection.store.values()}

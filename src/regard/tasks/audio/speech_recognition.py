@@ -28,6 +28,7 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.core.trace import Trace
 from regard.data.audio.speech_batch import SpeechBatch
 from regard.decoding.beam_search import Hypothesis, beam_search, greedy_search
+from regard.losses.label_smoothed_cross_entropy import label_smoothed_cross_entropy
 from regard.modalities.audio import AudioPreprocess
 from regard.modalities.transcript import TimedWord, Transcript
 from regard.tasks.audio.speech_base import (

@@ -16,7 +16,7 @@ Raffel et al. 2020 (T5), arXiv:1910.10683
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
