@@ -68,6 +68,8 @@ def driver():
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     made.set_script_timeout(PATIENCE)
+    seen = "try { localStorage.setItem('regard-tour', 'seen') } catch {}"  # else it begins on every page
+    made.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": seen})
     yield made
     made.quit()
 

@@ -119,7 +119,9 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {"name", "task", "inputs", "output", "options", "examples"}
+        assert set(each) == {
+            *("name", "task", "inputs", "output", "options", "run_options", "examples", "needs_token")
+        }
         first = next(iter(each["inputs"]))
         for example in each["examples"]:
             found = explorer.post("/explore/inspections", json={"model": each["name"], "inputs": {first: example}})

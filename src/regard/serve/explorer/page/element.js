@@ -59,3 +59,8 @@ export function percent(share) {
   if (Math.abs(value) >= 0.095) return `${value.toFixed(1)} %`;
   return value === 0 ? "0 %" : value > 0 ? "< 0.1 %" : "> −0.1 %";
 }
+
+/** A multiple: how many times something. */
+export function times(ratio) {
+  return `${ratio < 0.095 && ratio > 0 ? "< 0.1" : ratio.toFixed(ratio < 9.95 ? 1 : 0)} ×`;
+}

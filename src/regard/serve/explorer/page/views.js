@@ -27,9 +27,10 @@ export const VIEWS = [
   {
     value: "value",
     shares: false, // norms and scores do not sum to one
+    unit: "norm",
     verb: "takes from",
     title: "Value-weighted",
-    says: "Each weight times the norm of its value vector after the output projection.",
+    says: "Each weight times the norm of its value vector after the output projection: a length in the model's own units.",
     hides:
       "Norms are not directions: two long vectors can cancel each other, and what later layers do with the sum is not " +
       "shown.",
@@ -51,7 +52,7 @@ export const VIEWS = [
     verb: "depends on",
     title: "Relevance",
     whole: true,
-    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on.",
+    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on. It has no unit.",
     hides:
       "A gradient describes small changes near this input. It may miss saturated effects, and it explains one answer at " +
       "a time.",
