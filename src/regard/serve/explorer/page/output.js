@@ -13,7 +13,7 @@ const SCORES = { // what the score of a task is, and its unit
   extractive_qa: ["score of the span", "sum of two logits"],
   ctc_speech_recognition: ["log-probability", "nats"],
   speech_recognition: ["log-probability", "nats"],
-  default: ["log-probability", "nats per token"],
+  default: ["log-probability", "nats/token"],
 };
 const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 

@@ -30,7 +30,7 @@ export function sheetOf(store) {
   const grid = patchGrid(axis);
   if (chosen.whole) {
     const { querySide } = store;
-    const line = async (index) => spread(await (chosen.value === "rollout" ? store.rollout(index) : store.relevance(index)), axis);
+    const line = (index) => lineOf(store, chosen.value, index, axis);
     const own = rows === columns;
     if (grid && query !== null) return patches({ id: [...id, query], axis, grid, shares, line: () => line(query), cell: () => ({}), at: () => null });
     const few = querySide.tokens.length <= MAX_LINES;
@@ -87,8 +87,16 @@ export function patchGrid(axis) {
   return regular && rows > 1 && columns > 1 ? { rows, columns, cells } : null;
 }
 
+/** The row of a view through all layers on the tokens of an axis; relevance, which has no unit, as shares of its sum. */
+export async function lineOf(store, name, index, axis) {
+  if (name === "rollout") return spread(await store.rollout(index), axis);
+  const found = spread(await store.relevance(index), axis);
+  const sum = found.reduce((total, value) => total + value, 0);
+  return sum > 0 ? found.map((value) => value / sum) : found;
+}
+
 /** Numbers of input cells on the tokens of an axis; a token without a place has no cell. */
-export function spread(cells, axis) {
+function spread(cells, axis) {
   if (cells.length === axis.tokens.length) return cells;
   const out = new Float32Array(axis.tokens.length);
   const placed = [...axis.tokens.keys()].filter((k) => !axis.positions[k].none);

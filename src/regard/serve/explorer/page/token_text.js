@@ -11,7 +11,7 @@ export function word(axis, index) {
   const token = axis.tokens[index];
   const { box, time } = axis.positions[index] ?? {};
   const patch = box ? PATCH.exec(token) : null;
-  if (patch) return `row ${patch[1]}, col ${patch[2]}${patch[3] ? `, ${patch[3]} px` : ""}`;
+  if (patch) return `row ${patch[1]}, col ${patch[2]}${patch[3] ? ` (${patch[3]} px)` : ""}`;
   if (time && /^\d+(\.\d+)?$/.test(token)) return `${token} s`;
   return visible(piece(axis, index) || token);
 }

@@ -14,7 +14,7 @@ import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
 import { Picture } from "./picture.js";
 import { PointCloud } from "./point_cloud.js";
-import { spread } from "./sheets.js";
+import { lineOf } from "./sheets.js";
 import { Sound } from "./sound.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
@@ -260,10 +260,8 @@ class TokenView {
     this.lines.show(below.length > 1 ? [] : [look, back]);
   }
 
-  async row(at) {
-    if (!view(at.view).whole) return this.store.row(at);
-    const cells = await (at.view === "rollout" ? this.store.rollout(at.query) : this.store.relevance(at.query));
-    return spread(cells, this.below[0].axis);
+  row(at) {
+    return view(at.view).whole ? lineOf(this.store, at.view, at.query, this.below[0].axis) : this.store.row(at);
   }
 
   dim(sentence, kind = "hint") {

@@ -26,7 +26,7 @@ export const VIEWS = [
   },
   {
     value: "value",
-    shares: false, // norms and scores do not sum to one
+    shares: false, // norms do not sum to one
     unit: "norm",
     verb: "takes from",
     title: "Value-weighted",
@@ -48,11 +48,11 @@ export const VIEWS = [
   },
   {
     value: "relevance",
-    shares: false, // norms and scores do not sum to one
+    shares: true, // of the sum
     verb: "depends on",
     title: "Relevance",
     whole: true,
-    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on. It has no unit.",
+    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on, as shares of their sum.",
     hides:
       "A gradient describes small changes near this input. It may miss saturated effects, and it explains one answer at " +
       "a time.",
