@@ -32,6 +32,7 @@ from regard.blocks.feedforward import FeedForward, GeluFeedForward, ReluFeedForw
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
 from regard.runtime.cuda_graph import has_hooks
+from regard.runtime.direct_block import use_direct_blocks
 
 PACK_ROWS = 64  # rows that the blocked layout is chosen for; it works for any number
 MIN_ROWS = 6  # fewer rows are padded to this: oneDNN's kernel for one or two rows is slower
@@ -283,6 +284,7 @@ def _replace_linears(model: nn.Module, linear_class: type[_InferenceLinear]) -> 
             setattr(model.get_submodule(parent), last, new)
     if any(isinstance(part, _InferenceLinear) for part in model.modules()):
         _use_matmul_attention(model)
+        use_direct_blocks(model, linear_class, _InferenceFeedForward)
     return model.eval()
 
 
