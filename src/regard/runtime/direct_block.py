@@ -1,7 +1,7 @@
 """Encoder blocks with packed weights, run without the calls between their parts.
 
-A short text takes a CPU a few milliseconds, and calls of some ninety modules a good part of them. A direct block calls the
-same functions on the same weights one after another: four products, attention, two norms.
+A short text takes a CPU a few milliseconds, and calls of some ninety modules a good part of them. A direct block calls
+the same functions on the same weights one after another: four products, attention, two norms.
 
     post-norm    x = norm(x + W_o attend(W_qkv x));  x = norm(x + W_2 a(W_1 x))
     pre-norm     x = x + W_o attend(W_qkv norm(x));  x = x + W_2 a(W_1 norm(x))
