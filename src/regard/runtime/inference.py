@@ -31,7 +31,7 @@ from regard.blocks.decoder import DecoderBlock
 from regard.blocks.feedforward import FeedForward, GeluFeedForward, ReluFeedForward, TanhGeluFeedForward
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
-from regard.runtime import few_rows_linear
+from regard.runtime import few_rows
 from regard.runtime.cuda_graph import has_hooks
 from regard.runtime.direct_block import use_direct_blocks
 
@@ -52,7 +52,7 @@ FUSED_ACTIVATIONS: dict[type[nn.Module], tuple[str, str]] = {
 def pack_weights(model: nn.Module, rows: int = PACK_ROWS) -> nn.Module:
     """Pack the model's weights in place, for steps of about `rows` rows; calling it again changes nothing."""
     # without the kernel for few rows, those of one row are read fastest column by column
-    packs = _can_pack() and (rows > 1 or few_rows_linear.load_kernel() is not None)
+    packs = _can_pack() and (rows > 1 or few_rows.load_library() is not None)
     return _replace_linears(model, _PackedLinear if packs else _ColumnMajorLinear)
 
 
@@ -196,12 +196,14 @@ class _PackedLinear(_InferenceLinear):
     def __init__(self, linear: nn.Linear, activation: tuple[str, str] = ("none", "")) -> None:
         super().__init__(linear, activation)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), PACK_ROWS)
-        self.matrix = few_rows_linear.find_matrix(self.weight, linear)
+        self.matrix = few_rows.find_matrix(self.weight, linear)
 
     def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         (name, variant), num_rows = self.activation, x.shape[:-1].numel()
-        if self.matrix is not None and few_rows_linear.can_multiply(x, num_rows):
-            return self.activated(few_rows_linear.few_rows_linear(x, self.matrix, self.bias))
+        if self.matrix is not None and few_rows.is_few(x, num_rows):
+            fused = few_rows.ACTIVATIONS.get(self.activation)
+            found = few_rows.few_rows_linear(x, self.matrix, fused or 0)
+            return self.activated(found) if fused is None else found
         if num_rows < MIN_ROWS:
             padded = x.new_zeros(MIN_ROWS, x.shape[-1])
             padded[:num_rows] = x.reshape(num_rows, x.shape[-1])

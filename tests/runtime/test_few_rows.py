@@ -7,16 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from regard.runtime import few_rows_linear as few
-from regard.runtime import inference
-from regard.runtime.few_rows_linear import MAX_ROWS, PANEL, few_rows_linear, find_matrix, load_kernel
+from regard.runtime import few_rows, inference
+from regard.runtime.few_rows import MAX_ROWS, PANEL, few_rows_linear, find_matrix, load_library
 
 SIZES = [(48, 40), (64, PANEL), (100, 3 * PANEL + 7), (17, 130)]  # inputs, outputs
 
 
 @pytest.fixture
 def kernel():
-    if load_kernel() is None:
+    if load_library() is None:
         pytest.skip("no AVX-512, or no C compiler")
 
 
@@ -24,9 +23,9 @@ def kernel():
 def fresh(monkeypatch, tmp_path):
     """Load the kernel anew, with an empty cache."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    load_kernel.cache_clear()
+    load_library.cache_clear()
     yield tmp_path
-    load_kernel.cache_clear()
+    load_library.cache_clear()
 
 
 def packed(inputs, outputs, bias=True):
@@ -46,7 +45,7 @@ def test_kernel_equals_the_plain_product(kernel, threads):
                 x.double(), linear.weight.double(), None if linear.bias is None else linear.bias.double()
             )
             for rows in (1, 2, 3, 4, 5, 6, 7, 13, MAX_ROWS):
-                found = few_rows_linear(x[:rows], ready.matrix, ready.bias)
+                found = few_rows_linear(x[:rows], ready.matrix)
                 torch.testing.assert_close(found.double(), expected[:rows], rtol=1e-5, atol=1e-5)
     finally:
         torch.set_num_threads(before)
@@ -55,15 +54,17 @@ def test_kernel_equals_the_plain_product(kernel, threads):
 def test_a_row_does_not_depend_on_the_others(kernel):
     _, ready = packed(100, 70)
     x = torch.randn(MAX_ROWS, 100)
-    together = few_rows_linear(x, ready.matrix, ready.bias)
+    together = few_rows_linear(x, ready.matrix)
     for rows in (1, 4, 6, 11):
-        assert torch.equal(few_rows_linear(x[:rows], ready.matrix, ready.bias), together[:rows])
+        assert torch.equal(few_rows_linear(x[:rows], ready.matrix), together[:rows])
 
 
 def test_few_rows_use_it_and_many_do_not(kernel, monkeypatch):
     linear, ready = packed(48, 40)
     calls = []
-    monkeypatch.setattr(few, "few_rows_linear", lambda x, *rest: calls.append(x.shape) or few_rows_linear(x, *rest))
+    monkeypatch.setattr(
+        few_rows, "few_rows_linear", lambda x, *rest: calls.append(x.shape) or few_rows_linear(x, *rest)
+    )
     with torch.inference_mode():
         for shape in ((1, 48), (2, 3, 48), (MAX_ROWS + 1, 48), (0, 48), (4, 48, 5)):
             x = torch.randn(shape) if shape[-1] == 48 else torch.randn(shape).mT  # not contiguous
@@ -79,29 +80,29 @@ def test_a_matrix_in_another_layout_is_refused(kernel):
 
 
 def test_library_is_compiled_once(kernel, fresh, monkeypatch):
-    assert load_kernel() is not None
-    (file,) = fresh.glob("few_rows_linear-*.so")
+    assert load_library() is not None
+    (file,) = fresh.glob("few_rows-*.so")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
-    load_kernel.cache_clear()
-    assert load_kernel() is not None
+    load_library.cache_clear()
+    assert load_library() is not None
     assert [file] == list(fresh.iterdir())
 
 
 def test_a_damaged_library_is_compiled_again(kernel, fresh):
-    load_kernel()
-    (file,) = fresh.glob("few_rows_linear-*.so")
+    load_library()
+    (file,) = fresh.glob("few_rows-*.so")
     content = file.read_bytes()
     file.unlink()  # not overwritten: it is in use
     file.write_bytes(content[:100])
-    load_kernel.cache_clear()
-    assert load_kernel() is not None
+    load_library.cache_clear()
+    assert load_library() is not None
     assert len(file.read_bytes()) == len(content)
 
 
 @pytest.mark.parametrize("compiler", ["false", "a-compiler-that-is-not-there"])
 def test_without_a_compiler_onednn_multiplies(fresh, monkeypatch, compiler):
     monkeypatch.setenv("CC", compiler)
-    assert load_kernel() is None
+    assert load_library() is None
     if inference._can_pack():
         linear, ready = packed(48, 40)
         assert ready.matrix is None
@@ -112,5 +113,5 @@ def test_without_a_compiler_onednn_multiplies(fresh, monkeypatch, compiler):
 def test_a_cache_that_cannot_be_written_is_no_error(kernel, fresh, monkeypatch):
     (fresh / "file").touch()
     monkeypatch.setenv("REGARD_CACHE", str(fresh / "file" / "inside"))
-    assert load_kernel() is not None
+    assert load_library() is not None
     assert os.listdir(fresh) == ["file"]
