@@ -1,8 +1,8 @@
 /* Transformer blocks over few rows: every weight is read once, at the speed of the memory.
  *
  *   few_rows_linear   y = x Wᵀ + b
- *   encoder_block     self-attention within each text, feed-forward
- *   decoder_step      the newest token of each beam: attention to its own past and to the memory, feed-forward
+ *   encoder_blocks    self-attention within each text, feed-forward
+ *   decoder_steps     the newest token of each beam: attention to its own past and to the memory, feed-forward
  *
  * Matrices have oneDNN's blocked layout: panels of 64 outputs, and in a panel the 64 weights of each input, one input
  * after the other (inputs filled up to a multiple of 16). The sums of up to 6 rows and 64 outputs stay in 24 registers.
@@ -283,23 +283,30 @@ static void attend_in_text(const Work *work, long item) {
             p->out + ((start + row) * heads + head) * size);
 }
 
-/* `scratch` has room for rows x (max(3 heads head_dim, hidden) + heads head_dim + width) numbers. */
-void encoder_block(
-    const Block *b, const float *x, float *y, float *scratch, long rows, long texts, long n, const int *ends,
-    const long *lengths, int threads, Parallel parallel) {
-    const Team team = {parallel, threads};
+/* y may be x */
+static void encoder_block(
+    const Team *team, const Block *b, const float *x, float *y, float *scratch, long rows, long texts, long n,
+    const int *ends, const long *lengths) {
     const long width = b->down.outputs, inner = b->heads * b->head_dim;
     const long widest = b->qkv.outputs > b->up.outputs ? b->qkv.outputs : b->up.outputs;
     float *wide = scratch, *mixed = wide + rows * widest, *normed = mixed + rows * inner;
-    if (b->pre_norm) normalise(&team, &b->mix_norm, x, normed, rows, width);
-    linear(&team, &b->qkv, b->pre_norm ? normed : x, wide, rows, NO_ACTIVATION, NULL);
+    if (b->pre_norm) normalise(team, &b->mix_norm, x, normed, rows, width);
+    linear(team, &b->qkv, b->pre_norm ? normed : x, wide, rows, NO_ACTIVATION, NULL);
     SelfAttention p = {{attend_in_text, texts * b->heads, 0}, b, wide, mixed, ends, lengths, n};
-    run(&team, &p.work, rows * inner * (rows / (texts > 0 ? texts : 1)));
-    linear(&team, &b->out, mixed, y, rows, NO_ACTIVATION, x);
-    normalise(&team, b->pre_norm ? &b->feed_norm : &b->mix_norm, y, b->pre_norm ? normed : y, rows, width);
-    linear(&team, &b->up, b->pre_norm ? normed : y, wide, rows, b->activation, NULL);
-    linear(&team, &b->down, wide, y, rows, NO_ACTIVATION, y);
-    if (!b->pre_norm) normalise(&team, &b->feed_norm, y, y, rows, width);
+    run(team, &p.work, rows * inner * (rows / (texts > 0 ? texts : 1)));
+    linear(team, &b->out, mixed, y, rows, NO_ACTIVATION, x);
+    normalise(team, b->pre_norm ? &b->feed_norm : &b->mix_norm, y, b->pre_norm ? normed : y, rows, width);
+    linear(team, &b->up, b->pre_norm ? normed : y, wide, rows, b->activation, NULL);
+    linear(team, &b->down, wide, y, rows, NO_ACTIVATION, y);
+    if (!b->pre_norm) normalise(team, &b->feed_norm, y, y, rows, width);
+}
+
+/* `scratch` has room for rows x (max(3 heads head_dim, hidden) + heads head_dim + width) numbers. */
+void encoder_blocks(
+    const Block *blocks, long count, const float *x, float *y, float *scratch, long rows, long texts, long n,
+    const int *ends, const long *lengths, int threads, Parallel parallel) {
+    const Team team = {parallel, threads};
+    for (long i = 0; i < count; i++) encoder_block(&team, blocks + i, i ? y : x, y, scratch, rows, texts, n, ends, lengths);
 }
 
 /* -- decoding ---------------------------------------------------------------------------------------------------- */
@@ -357,26 +364,34 @@ static void attend_to_memory(const Work *work, long item) {
     }
 }
 
-/* `scratch` as for encoder_block */
-void decoder_step(
-    const Block *b, const float *x, float *y, float *scratch, long inputs, long beams, const Cache *cache,
-    const Memory *memory, int threads, Parallel parallel) {
-    const Team team = {parallel, threads};
+/* y may be x */
+static void decoder_step(
+    const Team *team, const Block *b, const float *x, float *y, float *scratch, long inputs, long beams,
+    const Cache *cache, const Memory *memory) {
     const long rows = inputs * beams, width = b->down.outputs, inner = b->heads * b->head_dim;
     const long widest = b->qkv.outputs > b->up.outputs ? b->qkv.outputs : b->up.outputs;
     float *wide = scratch, *mixed = wide + rows * widest, *normed = mixed + rows * inner;
     StepAttention p = {{attend_to_past, inputs * b->heads, 0}, b, wide, mixed, beams, cache, memory};
-    if (b->pre_norm) normalise(&team, &b->mix_norm, x, normed, rows, width);
-    linear(&team, &b->qkv, b->pre_norm ? normed : x, wide, rows, NO_ACTIVATION, NULL);
-    run(&team, &p.work, rows * inner * cache->filled);
-    linear(&team, &b->out, mixed, y, rows, NO_ACTIVATION, x);
-    normalise(&team, b->pre_norm ? &b->cross_norm : &b->mix_norm, y, b->pre_norm ? normed : y, rows, width);
-    linear(&team, &b->cross_q, b->pre_norm ? normed : y, wide, rows, NO_ACTIVATION, NULL);
+    if (b->pre_norm) normalise(team, &b->mix_norm, x, normed, rows, width);
+    linear(team, &b->qkv, b->pre_norm ? normed : x, wide, rows, NO_ACTIVATION, NULL);
+    run(team, &p.work, rows * inner * cache->filled);
+    linear(team, &b->out, mixed, y, rows, NO_ACTIVATION, x);
+    normalise(team, b->pre_norm ? &b->cross_norm : &b->mix_norm, y, b->pre_norm ? normed : y, rows, width);
+    linear(team, &b->cross_q, b->pre_norm ? normed : y, wide, rows, NO_ACTIVATION, NULL);
     p.work = (Work){attend_to_memory, inputs * b->heads, 0};
-    run(&team, &p.work, rows * inner * memory->keys);
-    linear(&team, &b->cross_out, mixed, y, rows, NO_ACTIVATION, y);
-    normalise(&team, b->pre_norm ? &b->feed_norm : &b->cross_norm, y, b->pre_norm ? normed : y, rows, width);
-    linear(&team, &b->up, b->pre_norm ? normed : y, wide, rows, b->activation, NULL);
-    linear(&team, &b->down, wide, y, rows, NO_ACTIVATION, y);
-    if (!b->pre_norm) normalise(&team, &b->feed_norm, y, y, rows, width);
+    run(team, &p.work, rows * inner * memory->keys);
+    linear(team, &b->cross_out, mixed, y, rows, NO_ACTIVATION, y);
+    normalise(team, b->pre_norm ? &b->feed_norm : &b->cross_norm, y, b->pre_norm ? normed : y, rows, width);
+    linear(team, &b->up, b->pre_norm ? normed : y, wide, rows, b->activation, NULL);
+    linear(team, &b->down, wide, y, rows, NO_ACTIVATION, y);
+    if (!b->pre_norm) normalise(team, &b->feed_norm, y, y, rows, width);
+}
+
+/* `scratch` as for encoder_blocks */
+void decoder_steps(
+    const Block *blocks, long count, const float *x, float *y, float *scratch, long inputs, long beams,
+    const Cache *caches, const Memory *memories, int threads, Parallel parallel) {
+    const Team team = {parallel, threads};
+    for (long i = 0; i < count; i++)
+        decoder_step(&team, blocks + i, i ? y : x, y, scratch, inputs, beams, caches + i, memories + i);
 }

@@ -1,11 +1,11 @@
 """Linear maps and Transformer blocks over few rows: kernels in C (few_rows.c), compiled once on this machine.
 
 For a few rows, reading the weights takes all the time. oneDNN's and MKL's kernels, made for many rows, read them at a
-third to two thirds of the memory's speed; these read oneDNN's packed matrices, where they are, at all of it. A whole
-block is one call (runtime.direct_block).
+third to two thirds of the memory's speed; these read oneDNN's packed matrices, where they are, at all of it. All blocks
+of a stack are one call (runtime.direct_blocks).
 
-They need Linux, a processor with AVX-512 and a C compiler (cc, gcc or clang, or $CC). The library is stored in the cache
-folder (runtime.hardware.cache_dir). Without any of these, oneDNN multiplies and PyTorch does the rest.
+They need Linux, a processor with AVX-512 and a C compiler (cc, gcc or clang, or $CC). The library is stored in the
+cache folder (runtime.hardware.cache_dir). Without any of these, oneDNN multiplies and PyTorch does the rest.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def load_library() -> tuple[Any, c_void_p] | None:
         library = _open_library()
         end = [c_int, c_void_p]
         library.few_rows_linear.argtypes = [*[c_void_p] * 3, c_long, c_int, *end]
-        library.encoder_block.argtypes = [*[c_void_p] * 4, *[c_long] * 3, c_void_p, c_void_p, *end]
-        library.decoder_step.argtypes = [*[c_void_p] * 4, c_long, c_long, c_void_p, c_void_p, *end]
+        library.encoder_blocks.argtypes = [c_void_p, c_long, *[c_void_p] * 3, *[c_long] * 3, c_void_p, c_void_p, *end]
+        library.decoder_steps.argtypes = [c_void_p, c_long, *[c_void_p] * 3, *[c_long] * 2, c_void_p, c_void_p, *end]
     except (OSError, AttributeError, subprocess.SubprocessError):
         return None
-    for function in (library.few_rows_linear, library.encoder_block, library.decoder_step):
+    for function in (library.few_rows_linear, library.encoder_blocks, library.decoder_steps):
         function.restype = None
     return library, parallel
 

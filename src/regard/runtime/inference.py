@@ -33,7 +33,7 @@ from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
 from regard.runtime import few_rows
 from regard.runtime.cuda_graph import has_hooks
-from regard.runtime.direct_block import use_direct_blocks
+from regard.runtime.direct_blocks import use_direct_blocks
 
 PACK_ROWS = 64  # rows that the blocked layout is chosen for; it works for any number
 MIN_ROWS = 6  # fewer rows are padded to this: oneDNN's kernel for one or two rows is slower

@@ -6,8 +6,8 @@ import torch
 import regard
 from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
-from regard.runtime import direct_block, few_rows, inference
-from regard.runtime.direct_block import DirectBlock, DirectDecoderStep, DirectEncoderBlock
+from regard.runtime import direct_blocks, few_rows, inference
+from regard.runtime.direct_blocks import DirectBlocks, DirectDecoderBlocks, DirectEncoderBlocks
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def calls(monkeypatch):
         def __getattr__(self, name):
             return lambda *arguments: (found.append(name), getattr(library, name)(*arguments))[1]
 
-    monkeypatch.setattr(direct_block, "load_library", lambda: (Counting(), few_rows.load_library()[1]))
+    monkeypatch.setattr(direct_blocks, "load_library", lambda: (Counting(), few_rows.load_library()[1]))
     return found
 
 
@@ -49,23 +49,23 @@ def transformer(**settings):
     return built("transformer", **sizes | {"head_bias": True} | settings)
 
 
-def direct_blocks(model):
-    places = [getattr(block, name, None) for block in model.modules() for name in ("forward", "step")]
-    return [place for place in places if isinstance(place, DirectBlock)]
+def direct_stacks(model):
+    found = [getattr(part, name, None) for part in model.modules() for name in ("apply_blocks", "step_blocks")]
+    return [type(each) for each in found if isinstance(each, DirectBlocks)]
 
 
 @pytest.mark.parametrize("feedforward", ["gelu", "relu"])
-def test_an_encoder_block_gives_the_same_outputs(calls, feedforward):
+def test_encoder_blocks_give_the_same_outputs(calls, feedforward):
     for length, number in ((1, 2), (7, 2), (17, 2), (200, 0)):  # the last has more rows than are few
         model, tokens = bert(feedforward=feedforward), torch.randint(3, 50, (3, length))
         lengths = torch.tensor([length, max(1, length - 3), 1])
         expected = [model.hidden(tokens), model.hidden(tokens, None, lengths)]
         packed = inference.pack_weights(model)
-        assert [type(block) for block in direct_blocks(packed)] == [DirectEncoderBlock] * 2
+        assert direct_stacks(packed) == [DirectEncoderBlocks]
         calls.clear()
         with torch.inference_mode():
             found = [packed.hidden(tokens), packed.hidden(tokens, None, lengths)]
-        assert calls == ["encoder_block"] * 2 * number
+        assert calls == ["encoder_blocks"] * number
         is_token = torch.arange(length) < lengths[:, None]
         torch.testing.assert_close(found[0], expected[0], atol=2e-5, rtol=1e-5)
         torch.testing.assert_close(found[1][is_token], expected[1][is_token], atol=2e-5, rtol=1e-5)
@@ -77,7 +77,7 @@ def test_blocks_with_the_norm_first_do_too(calls):
     expected = model(images)
     with torch.inference_mode():
         torch.testing.assert_close(inference.pack_weights(model)(images), expected, atol=2e-5, rtol=1e-5)
-    assert calls == ["encoder_block"] * 2
+    assert calls == ["encoder_blocks"]
 
 
 def test_concatenated_texts_stay_apart(calls):
@@ -87,7 +87,7 @@ def test_concatenated_texts_stay_apart(calls):
     with torch.inference_mode():
         found = inference.pack_weights(model).hidden_packed(tokens, lengths)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
-    assert calls == ["encoder_block"] * 2
+    assert calls == ["encoder_blocks"]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -103,9 +103,9 @@ def test_decoding_gives_the_same_outputs(calls, norm):
 
     expected = results()
     inference.pack_weights(model)
-    assert len([block for block in direct_blocks(model) if isinstance(block, DirectDecoderStep)]) == 3
+    assert direct_stacks(model) == [DirectEncoderBlocks, DirectDecoderBlocks]
     found = results()
-    assert "decoder_step" in calls
+    assert "decoder_steps" in calls
     for some, others in zip(found, expected, strict=True):
         assert [one.tokens for one in some] == [one.tokens for one in others]
         assert [one.score for one in some] == pytest.approx([one.score for one in others], abs=1e-5)
@@ -143,7 +143,7 @@ def test_steps_with_a_hook_and_without_share_a_cache():
     model = inference.pack_weights(transformer())
     source = torch.randint(3, 50, (1, 9))
     expected = beam_search(model, source, max_length=12, beam_size=3)[0][0].tokens
-    with model.decoder.blocks[0].cross.attend.register_forward_hook(lambda *_: None):  # this block runs as modules
+    with model.decoder.blocks[0].cross.attend.register_forward_hook(lambda *_: None):  # the decoder runs as modules
         assert beam_search(model, source, max_length=12, beam_size=3)[0][0].tokens == expected
 
 
@@ -174,7 +174,7 @@ def test_blocks_with_more_in_them_are_left_alone(calls):
     assert not calls
     others = ({"attention": "linear"}, {"feedforward": "swiglu"}, {"norm_kind": "rms"}, {"heads": 6})
     for settings in others:
-        assert not direct_blocks(inference.pack_weights(bert(**settings)))
+        assert not direct_stacks(inference.pack_weights(bert(**settings)))
 
 
 def test_activations_and_weights_far_from_zero_are_exact():

@@ -1,13 +1,13 @@
-"""Transformer blocks with packed weights as one call of a kernel (runtime.few_rows), where their rows are few.
+"""Stacks of Transformer blocks with packed weights as one call of a kernel (runtime.few_rows), where rows are few.
 
 A short text takes a CPU a few milliseconds, and the calls of some ninety modules and a few hundred operations a good
-part of them. A direct block stands in for the `forward` of an encoder block or the `step` of a decoder block:
+part of them. Direct blocks stand in for `apply_blocks` of an encoder or `step_blocks` of a decoder whose blocks are all
 
     post-norm    x = norm(x + W_o attend(W_qkv x));  ...;  x = norm(x + W_2 a(W_1 x))
     pre-norm     x = x + W_o attend(W_qkv norm(x));  ...;  x = x + W_2 a(W_1 norm(x))
 
-It hands every call that asks for more back to the block: many rows, positions inside attention, other masks, gradients,
-and hooks on a part (`watch`, interventions).
+They hand every call that asks for more back to the stack: many rows, positions inside attention, other masks,
+gradients, and hooks on a part (`watch`, interventions).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from regard.attention.joins.concat import OutputProjection
-from regard.attention.kv_cache import BeamTable, KVCache
-from regard.attention.mask import DenseMask, DocumentMask, Mask, PaddingMask
+from regard.attention.kv_cache import KVCache
+from regard.attention.mask import DocumentMask, Mask, PaddingMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.projections import CrossProjection, KeyValue, QKVProjection
-from regard.blocks.decoder import DecoderBlock, Masks
-from regard.blocks.encoder import EncoderBlock
+from regard.blocks.decoder import Decoder, DecoderBlock, State
+from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.norms import LayerNorm
-from regard.core.layer_state import LayerState
+from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Tensor
 from regard.runtime.few_rows import ACTIVATIONS, LANES, MAX_KEYS, CLinear, is_few, load_library
@@ -69,26 +69,28 @@ class CMemory(ctypes.Structure):
     )
 
 
-class DirectBlock:
-    """A block's weights as the kernel reads them, and the question whether a call is for it."""
+class DirectBlocks:
+    """The weights of a stack's blocks as the kernel reads them, and the question whether a call is for it."""
 
-    def __init__(self, block: Any) -> None:
-        mix, feed, cross = block.mix, block.feed, getattr(block, "cross", None)
-        self.block, self.parts = block, [part for part in block.modules() if part is not block]
+    def __init__(self, stack: Any) -> None:
+        blocks, mix = list(stack.blocks), stack.blocks[0].mix
+        self.stack, self.parts = stack, [part for block in blocks for part in block.modules()]
         self.heads, self.head_dim = mix.project.kv_heads, mix.project.head_dim
+        self.norms: list[tuple[Any, Tensor, Tensor]] = []  # their weights are referenced, so that they stay
+        self.c = (CBlock * len(blocks))(*map(self._block, blocks))
+        self.scratch_width = max(self._scratch_width(block) for block in self.c)
+
+    def _block(self, block: Any) -> CBlock:
+        mix, feed, cross = block.mix, block.feed, getattr(block, "cross", None)
         linears = {"qkv": mix.project.qkv, "out": mix.join.out, "up": feed.up, "down": feed.down}
         norms = {"mix_norm": block.mix_norm, "feed_norm": block.feed_norm}
         if cross is not None:
             linears |= {"cross_q": cross.project.q, "cross_out": cross.join.out}
             norms["cross_norm"] = block.cross_norm
-        self.scratch_width = (
-            max(feed.up.matrix.outputs, 3 * self.heads * self.head_dim)
-            + self.heads * self.head_dim
-            + feed.down.matrix.outputs
-        )
-        self.c = CBlock(
-            heads=self.heads,
-            head_dim=self.head_dim,
+        self.norms += [(norm, norm.weight.detach(), norm.bias.detach()) for norm in norms.values()]
+        return CBlock(
+            heads=mix.project.kv_heads,
+            head_dim=mix.project.head_dim,
             scale=_scale(mix),
             cross_scale=0.0 if cross is None else _scale(cross),
             pre_norm=block.pre_norm,
@@ -96,16 +98,17 @@ class DirectBlock:
             **{name: linear.matrix.c for name, linear in linears.items()},
             **{name: CNorm(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps) for name, norm in norms.items()},
         )
-        self.address = ctypes.addressof(self.c)
-        self.norms = [(norm, norm.weight.detach(), norm.bias.detach()) for norm in norms.values()]  # referenced: stay
 
-    def is_plain(self, x: Tensor, positions: PositionInfo | None) -> bool:
-        """Return whether the kernel does all that the block would do for this call."""
+    @staticmethod
+    def _scratch_width(block: CBlock) -> int:
+        """Return how many numbers the kernel needs for a row."""
+        return max(block.qkv.outputs, block.up.outputs) + block.out.inputs + block.down.outputs
+
+    def is_plain(self, x: Tensor, positions: PositionInfo) -> bool:
+        """Return whether the kernel does all that the blocks would do for this call."""
         if not is_few(x, x.shape[0] * x.shape[1]) or not x.numel():
             return False
-        if positions is not None and not (
-            positions.qk_transform is None and positions.bias is None and positions.query_vectors is None
-        ):
+        if positions.qk_transform is not None or positions.bias is not None or positions.query_vectors is not None:
             return False
         if (torch.is_grad_enabled() and x.requires_grad) or torch.is_autocast_enabled("cpu"):
             return False
@@ -115,113 +118,84 @@ class DirectBlock:
             return False
         return not any(part._forward_hooks or part._forward_pre_hooks for part in self.parts)
 
-
-class DirectEncoderBlock(DirectBlock):
-    """The `forward` of an encoder block."""
-
-    def __call__(
-        self,
-        x: Tensor,
-        mask: Mask | None = None,
-        positions: PositionInfo | None = None,
-        layer_state: LayerState | None = None,
-    ) -> Tensor:
-        longest = mask.max_length if isinstance(mask, DocumentMask) else x.shape[1]
-        if type(mask) not in (type(None), PaddingMask, DocumentMask) or longest > MAX_KEYS:
-            return EncoderBlock.forward(self.block, x, mask, positions, layer_state)
-        if not self.is_plain(x, positions):
-            return EncoderBlock.forward(self.block, x, mask, positions, layer_state)
+    def call(self, name: str, x: Tensor, *arguments: Any) -> Tensor:
+        """Return what a function of the kernel makes of x."""
+        library, parallel = load_library()  # type: ignore[misc]
         x = x.contiguous()
+        out, scratch = torch.empty_like(x), x.new_empty(x.shape[0] * x.shape[1] * self.scratch_width)
+        pointers = x.data_ptr(), out.data_ptr(), scratch.data_ptr()
+        threads = torch.get_num_threads()
+        getattr(library, name)(self.c, len(self.c), *pointers, *arguments, threads, parallel)
+        return out
+
+
+class DirectEncoderBlocks(DirectBlocks):
+    """The `apply_blocks` of an encoder."""
+
+    def __call__(self, x: Tensor, mask: Mask | None, positions: PositionInfo, pass_state: PassState) -> Tensor:
         (texts, n, _), ends, lengths = x.shape, None, None
+        longest = mask.max_length if isinstance(mask, DocumentMask) else n
+        is_known = mask is None or type(mask) in (PaddingMask, DocumentMask)
+        if not is_known or longest > MAX_KEYS or not self.is_plain(x, positions):
+            return Encoder.apply_blocks(self.stack, x, mask, positions, pass_state)
         if isinstance(mask, DocumentMask):
             texts, ends = len(mask.lengths), mask.cu_seqlens
         elif isinstance(mask, PaddingMask):
             lengths = mask.lengths.long().contiguous()
-        rows = x.shape[0] * n
-        out, scratch = torch.empty_like(x), x.new_empty(rows * self.scratch_width)
-        library, parallel = load_library()  # type: ignore[misc]
-        library.encoder_block(
-            self.address,
-            x.data_ptr(),
-            out.data_ptr(),
-            scratch.data_ptr(),
-            rows,
-            texts,
-            n,
-            None if ends is None else ends.data_ptr(),
-            None if lengths is None else lengths.data_ptr(),
-            torch.get_num_threads(),
-            parallel,
-        )
-        return out
+        return self.call("encoder_blocks", x, len(x) * n, texts, n, _address(ends), _address(lengths))
 
 
-class DirectDecoderStep(DirectBlock):
-    """The `step` of a decoder block."""
+class DirectDecoderBlocks(DirectBlocks):
+    """The `step_blocks` of a decoder."""
 
-    def __call__(
-        self,
-        x: Tensor,
-        cache: Any,
-        keys: KeyValue,
-        beam_table: BeamTable,
-        masks: Masks,
-        positions: PositionInfo,
-        layer_state: LayerState | None = None,
-    ) -> tuple[Tensor, Any]:
-        filled, memory = beam_table.filled, _memory(keys, masks.memory)
-        if memory is None or not isinstance(filled, int) or filled > MAX_KEYS or not self.is_plain(x, positions):
-            return DecoderBlock.step(self.block, x, cache, keys, beam_table, masks, positions, layer_state)
-        x = x.contiguous()
-        inputs, beams = x.shape[:2]
-        if cache.k is None:
-            zeros = x.new_zeros(2, inputs, self.heads, cache.capacity, self.head_dim)
-            cache = KVCache(cache.capacity, *zeros.unbind())
-        allowed = None if beam_table.single_beam else beam_table.allow.contiguous()
-        past = CCache(
-            cache.k.data_ptr(),
-            cache.v.data_ptr(),
-            cache.capacity,
-            filled,
-            None if allowed is None else allowed.data_ptr(),
-        )
-        out, scratch = torch.empty_like(x), x.new_empty(inputs * beams * self.scratch_width)
-        library, parallel = load_library()  # type: ignore[misc]
-        library.decoder_step(
-            self.address,
-            x.data_ptr(),
-            out.data_ptr(),
-            scratch.data_ptr(),
-            inputs,
-            beams,
-            ctypes.addressof(past),
-            ctypes.addressof(memory),
-            torch.get_num_threads(),
-            parallel,
-        )
-        return out, cache
+    def __call__(self, x: Tensor, state: State, positions: PositionInfo) -> tuple[Tensor, list[Any]]:
+        (inputs, beams, _), table, memory_mask = x.shape, state.beam_table, state.memory_mask
+        allowed = None if table.single_beam else table.allow.contiguous()
+        memory_allowed = None if memory_mask is None else memory_mask.allowed.contiguous()
+        memories = [_memory(k, v, memory_allowed) for k, v in state.keys]
+        too_long = not isinstance(table.filled, int) or table.filled > MAX_KEYS
+        if too_long or None in memories or not self.is_plain(x, positions):
+            return Decoder.step_blocks(self.stack, x, state, positions)
+        caches = [self._allocated(cache, x) for cache in state.caches]
+        pasts = [
+            CCache(cache.k.data_ptr(), cache.v.data_ptr(), cache.capacity, table.filled, _address(allowed))
+            for cache in caches
+        ]
+        number = len(self.c)
+        arrays = (CCache * number)(*pasts), (CMemory * number)(*memories)
+        return self.call("decoder_steps", x, inputs, beams, *arrays), caches
+
+    def _allocated(self, cache: KVCache, x: Tensor) -> KVCache:
+        if cache.k is not None:
+            return cache
+        shape = len(x), self.heads, cache.capacity, self.head_dim
+        return KVCache(cache.capacity, x.new_zeros(shape), x.new_zeros(shape))
 
 
-def _memory(keys: KeyValue, mask: Mask | None) -> CMemory | None:
-    """Return the keys and values of the memory for the kernel; None in a layout or with a mask that it does not know."""
-    (k, v), allowed = keys, None
+def _memory(k: Tensor, v: Tensor, allowed: Tensor | None) -> CMemory | None:
+    """Return keys and values of the memory for the kernel; None in a layout that it does not know."""
     if k.shape[2] > MAX_KEYS or not v.is_contiguous() or not (k.is_contiguous() or k.mT.is_contiguous()):
         return None
-    if mask is not None:
-        if not isinstance(mask, DenseMask) or mask.allowed.shape[1] != 1 or not mask.allowed.is_contiguous():
-            return None
-        allowed = mask.allowed.data_ptr()
     strides = (k.shape[3], 1) if k.is_contiguous() else (1, k.shape[2])
-    return CMemory(k.data_ptr(), v.data_ptr(), k.shape[2], *strides, allowed)
+    return CMemory(k.data_ptr(), v.data_ptr(), k.shape[2], *strides, _address(allowed))
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
 
 
 def use_direct_blocks(model: nn.Module, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> None:
-    """Let every block that can run directly do so; the classes are what its parts were replaced by."""
-    for block in model.modules():
-        if type(block) is EncoderBlock and _can_run_directly(block, linear_class, feed_class):
-            block.forward = DirectEncoderBlock(block)  # type: ignore[method-assign]
-        if type(block) is DecoderBlock and _can_run_directly(block, linear_class, feed_class):
-            block.step = DirectDecoderStep(block)  # type: ignore[method-assign]
+    """Let every stack whose blocks can all run directly do so; the classes are what their parts were replaced by."""
+    for stack in model.modules():
+        if not isinstance(stack, (Encoder, Decoder)) or not len(stack.blocks):
+            continue
+        is_encoder = isinstance(stack, Encoder)
+        kind = EncoderBlock if is_encoder else DecoderBlock
+        if all(type(block) is kind and _can_run_directly(block, linear_class, feed_class) for block in stack.blocks):
+            if is_encoder and type(stack).apply_blocks is Encoder.apply_blocks:
+                stack.apply_blocks = DirectEncoderBlocks(stack)  # type: ignore[method-assign]
+            elif not is_encoder and type(stack).step_blocks is Decoder.step_blocks:
+                stack.step_blocks = DirectDecoderBlocks(stack)  # type: ignore[method-assign, union-attr]
 
 
 def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> bool:
