@@ -25,7 +25,7 @@ from regard.attention.kv_cache import KVCache
 from regard.attention.mask import DocumentMask, Mask, PaddingMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
-from regard.attention.projections import CrossProjection, KeyValue, QKVProjection
+from regard.attention.projections import CrossProjection, QKVProjection
 from regard.blocks.decoder import Decoder, DecoderBlock, State
 from regard.blocks.encoder import Encoder, EncoderBlock
 from regard.blocks.norms import LayerNorm
@@ -152,16 +152,15 @@ class DirectDecoderBlocks(DirectBlocks):
         (inputs, beams, _), table, memory_mask = x.shape, state.beam_table, state.memory_mask
         allowed = None if table.single_beam else table.allow.contiguous()
         memory_allowed = None if memory_mask is None else memory_mask.allowed.contiguous()
-        memories = [_memory(k, v, memory_allowed) for k, v in state.keys]
-        too_long = not isinstance(table.filled, int) or table.filled > MAX_KEYS
-        if too_long or None in memories or not self.is_plain(x, positions):
+        memories = [found for k, v in state.keys if (found := _memory(k, v, memory_allowed)) is not None]
+        number, fits = len(self.c), isinstance(table.filled, int) and table.filled <= MAX_KEYS
+        if not fits or len(memories) < number or not self.is_plain(x, positions):
             return Decoder.step_blocks(self.stack, x, state, positions)
         caches = [self._allocated(cache, x) for cache in state.caches]
         pasts = [
             CCache(cache.k.data_ptr(), cache.v.data_ptr(), cache.capacity, table.filled, _address(allowed))
             for cache in caches
         ]
-        number = len(self.c)
         arrays = (CCache * number)(*pasts), (CMemory * number)(*memories)
         return self.call("decoder_steps", x, inputs, beams, *arrays), caches
 
@@ -186,16 +185,18 @@ def _address(x: Tensor | None) -> int | None:
 
 def use_direct_blocks(model: nn.Module, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> None:
     """Let every stack whose blocks can all run directly do so; the classes are what their parts were replaced by."""
-    for stack in model.modules():
-        if not isinstance(stack, (Encoder, Decoder)) or not len(stack.blocks):
-            continue
+    stacks: list[Any] = [part for part in model.modules() if isinstance(part, (Encoder, Decoder)) and len(part.blocks)]
+    for stack in stacks:
         is_encoder = isinstance(stack, Encoder)
         kind = EncoderBlock if is_encoder else DecoderBlock
-        if all(type(block) is kind and _can_run_directly(block, linear_class, feed_class) for block in stack.blocks):
-            if is_encoder and type(stack).apply_blocks is Encoder.apply_blocks:
-                stack.apply_blocks = DirectEncoderBlocks(stack)  # type: ignore[method-assign]
-            elif not is_encoder and type(stack).step_blocks is Decoder.step_blocks:
-                stack.step_blocks = DirectDecoderBlocks(stack)  # type: ignore[method-assign, union-attr]
+        if not all(
+            type(block) is kind and _can_run_directly(block, linear_class, feed_class) for block in stack.blocks
+        ):
+            continue
+        if is_encoder:
+            stack.apply_blocks = DirectEncoderBlocks(stack)
+        else:
+            stack.step_blocks = DirectDecoderBlocks(stack)
 
 
 def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> bool:
@@ -203,7 +204,11 @@ def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: typ
     if block.path is not None or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):
         return False
     mix, feed, norms = block.mix, block.feed, [block.mix_norm, block.feed_norm]
-    if type(feed) is not feed_class or not _is_plain_attention(mix, QKVProjection) or mix.project.q_norm is not None:
+    if (
+        type(block.feed) is not feed_class
+        or not _is_plain_attention(mix, QKVProjection)
+        or mix.project.q_norm is not None
+    ):
         return False
     linears = [mix.project.qkv, mix.join.out, feed.up, feed.down]
     if isinstance(block, DecoderBlock):

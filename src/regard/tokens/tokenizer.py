@@ -164,8 +164,6 @@ class Tokenizer:
             raise BadInput("encode takes a list of lines; for a single line use encode_one")
         with _tokenizer_errors("this vocabulary cannot encode the text"):  # one without an unknown token
             try:
-                if len(lines) == 1:  # without the threads that a batch is spread over
-                    return [self._tokenizer.encode(lines[0], add_special_tokens=False).ids]
                 return [e.ids for e in self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
             except (TypeError, UnicodeEncodeError):
                 raise BadInput(_not_text(lines)) from None
