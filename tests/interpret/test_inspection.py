@@ -83,7 +83,7 @@ def everything_can_be_asked(found):
             assert every.dtype == np.float32
             assert every.shape == (min(n, 9), m)
             for key in (0, m - 1):
-                np.testing.assert_allclose(found.column(name, 0, key, view)[:9], every[:, key], atol=2e-6)
+                np.testing.assert_allclose(found.column(name, 0, key, view)[:9], every[:, key], rtol=2e-6, atol=2e-6)
         heads = [found.row(name, head, n - 1) for head in range(map_["heads"])]
         np.testing.assert_allclose(found.row(name, -1, n - 1), np.mean(heads, 0), atol=1e-6)
     for side in about["axes"].values():
