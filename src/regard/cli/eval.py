@@ -36,7 +36,9 @@ def evaluate(
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option("--split", metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"),
+        typer.Option(
+            "--split", metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"
+        ),
     ] = None,
     from_: Annotated[
         str | None,
