@@ -2,7 +2,7 @@
 
     python docs/make_explorer_screenshots.py
 
-The image model is a small ViT that was not trained; its q and k weights are so large that its heads distinguish patches.
+The image model is a small untrained ViT; its q and k weights are so large that its heads distinguish patches.
 """
 
 from __future__ import annotations
