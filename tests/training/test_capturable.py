@@ -41,7 +41,8 @@ READS = (
     "aten.is_nonzero",
     "aten.equal.",
 )
-DEFAULT = ("copy", "memn2n_babi", "ntm_copy", "ram_mnist", "scenes_detr_cpu", "transformer_conll2000")  # the others in the long run
+# the others in the long run
+DEFAULT = ("copy", "memn2n_babi", "ntm_copy", "ram_mnist", "scenes_detr_cpu", "transformer_conll2000")
 
 
 class Device:

@@ -118,7 +118,9 @@ def see(
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", metavar="LABEL", help="Image: relevance for this label.", show_default="the predicted label"),
+        typer.Option(
+            "--label", metavar="LABEL", help="Image: relevance for this label.", show_default="the predicted label"
+        ),
     ] = None,
     mechanisms: Annotated[
         bool,
