@@ -110,6 +110,7 @@ def default_photo_model(verb: str, kind: type[Output], asks: bool = False) -> st
             if cls.outputs is kind and [*cls.inputs.values()] == inputs:
                 return name
     raise BadInput(
-        f"No model for regard {verb} ships with this version; "
-        f"train one (regard train {RECIPES[verb]} --out runs/{verb}) and give it: --model runs/{verb}. A folder saved by transformers will do where regard reads its model."
+        f"No model for regard {verb} ships with this version; train one "
+        f"(regard train {RECIPES[verb]} --out runs/{verb}) and give it: --model runs/{verb}. "
+        "A folder saved by transformers will do where regard reads its model."
     )

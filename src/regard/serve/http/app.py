@@ -1,6 +1,7 @@
 """The service as a FastAPI app with all its routes: ``make_app(ModelPool(["en-de"]), Settings())``.
 
     GET  /health /ready /metrics /openapi.json /v1/models
+    GET  / /docs                    the page of the service (serve.http.docs_page)
     POST /v1/run/NAME               any model, as its predictor declares (serve.http.routes)
     POST /v1/VERB                   the same for the first model that can translate, generate, classify, ...
     POST /v1/completions            compatible with OpenAI's clients (serve.http.completions)
@@ -23,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 import regard
 from regard.serve.explorer.routes import add_explorer
 from regard.serve.http import completions, errors, routes
+from regard.serve.http.docs_page import add_docs
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.metrics import memory
 from regard.serve.http.middleware import SecurityMiddleware
@@ -59,6 +61,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     jobs = Jobs(pool, settings)
     app.include_router(routes.routes(jobs))
     app.include_router(completions.routes(jobs))
+    add_docs(app, pool, settings)
     if settings.explore:
         add_explorer(app, jobs)
     if settings.cors_origins:
