@@ -5,8 +5,8 @@
 
 All maps together would be 26 GB. Held are q and k (causal, heads of 64), and on one thread are timed: a thumbnail of
 every head of every layer, which is the first thing painted; one exact row, as on every move of the mouse, of one head
-and of the mean of all, in all three views; one exact column, the first of a neighbourhood and the next; and a tile of
-the large map. The peer is the way without this: the whole matrix of one layer, of which a row is taken.
+and of the mean of all, in all three views; one exact column, the first of its map (which tells the normalizers of all
+rows) and others; and a tile of the large map. The peer is the way without this: the whole matrix of one layer, of which a row is taken.
 """
 
 from __future__ import annotations
@@ -58,16 +58,17 @@ def main() -> None:
 
         return ask
 
-    def column(head: int) -> Callable[[], Any]:
+    def column(head: int, is_first: bool = False) -> Callable[[], Any]:
         def ask() -> Any:
-            name, key = anywhere()
             inspection._columns.clear()
-            return inspection.column(name, head, key)
+            if is_first:
+                inspection.store[names[0]].log_normalizers.clear()
+            return inspection.column(names[0], head, rng.randrange(tokens))
 
         return ask
 
-    def next_column() -> Any:
-        return inspection.column(names[0], 3, rng.randrange(64))
+    def adjacent_column() -> Any:
+        return inspection.column(names[0], 3, rng.randrange(16))
 
     def tile() -> Any:
         return inspection.tile(rng.choice(names), 3, (0, tokens), (0, tokens), 512)
@@ -80,9 +81,11 @@ def main() -> None:
         "row, mean of heads": row(-1, "raw"),
         "row without sinks": row(3, "without_sink"),
         "row times values": row(3, "value"),
+        "first column of a head": column(3, is_first=True),
+        "first column, mean of heads": column(-1, is_first=True),
         "column of a head": column(3),
         "column, mean of heads": column(-1),
-        "adjacent column": next_column,
+        "adjacent column": adjacent_column,
         "tile of 512 x 512": tile,
     }
     times = {name: measured(ask, 10 if "column" in name or "tile" in name else 50) for name, ask in timed.items()}
