@@ -46,7 +46,8 @@ class KVCache:
             self.k[:, :, end - n : end] = k
             self.v[:, :, end - n : end] = v
             return self.k[:, :, :end], self.v[:, :, :end]
-        _write(self.k, self.v, beam_table._newest, k, v)
+        write = write_slots if torch.compiler.is_exporting() else _write  # a graph has no operators of ours
+        write(self.k, self.v, beam_table._newest, k, v)
         return self.k, self.v
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> KVCache:
@@ -67,6 +68,11 @@ _SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v
 def _write(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
     """Write the newest slots. A custom operator, so that compiled code calls it as it is: given the two copies, it may
     make a new cache and copy it back, at every step and in every layer."""
+    write_slots(keys, values, slots, k, v)
+
+
+def write_slots(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """Write keys and values into these slots of a cache."""
     keys.index_copy_(2, slots, k)
     values.index_copy_(2, slots, v)
 
