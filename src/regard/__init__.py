@@ -30,7 +30,7 @@ _EXPORTS = {
 }
 _SUBPACKAGES = (
     "core", "modalities", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses",
-    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "serve",
+    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "export", "serve",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "inspect", "list", "load", "save", "show", "watch", "watch_lazy"]

@@ -14,9 +14,13 @@ LIMITS, ACCESS = "Limits", "Access"  # panels of the help
 
 def serve(
     models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER.",
+            show_default="all that ship",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=ACCESS)
     ] = "127.0.0.1",
@@ -71,10 +75,11 @@ def serve(
 ) -> int:
     """Serve models over HTTP, with an OpenAPI schema, streaming and dynamic batching.
 
-    Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
+    A browser shows at / which models there are, and at /docs every route with a curl line to paste. Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
     after the requests under way.
 
     \b
+      regard serve
       regard serve en-de shakespeare
       curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"inputs": ["Two dogs."]}'
       regard serve en-de --host 0.0.0.0 --token WORD --allow-host example.org
@@ -83,6 +88,7 @@ def serve(
     import logging
 
     from regard.cli import print_status
+    from regard.cli.explore import load_models, servable
     from regard.serve.http import app, server
     from regard.serve.http.model_pool import ModelPool
     from regard.serve.http.prepare import describe_device
@@ -90,7 +96,7 @@ def serve(
 
     secret = token or os.environ.get("REGARD_TOKEN") or None
     known = ModelPool(
-        models,
+        models or servable(),
         device=device,
         optimise=not explore,
         int8=int8,
@@ -99,7 +105,7 @@ def serve(
         wait=wait / 1000,
     )
     waiting = server.listen(host, port)
-    known.load()
+    load_models(known)
     settings = Settings(
         explore=explore,
         token=secret,
@@ -112,6 +118,7 @@ def serve(
         print_status("anybody who can reach this computer can ask: give a --token, or leave out --host")
     where = f"{', '.join(known.names())} at {server.socket_url(waiting)}"
     print_status(f"serving {where} ({describe_device(known.get(known.names()[0]))}); Ctrl-C stops")
+    print_status(f"the models and how to ask them: {server.socket_url(waiting)}/docs")
     logging.getLogger("regard").setLevel(logging.ERROR)  # what strangers send is not worth a line each
     server.serve(app.make_app(known, settings), waiting)
     print_status("stopped")

@@ -88,7 +88,7 @@ for file in sys.argv[1:]:
 """
     inputs = ("frames", "lengths")
     return Plan(
-        (graph, Graph("model", model, run, inputs, ("log_probabilities", "lengths"), framed(predictor))),
+        (graph, Graph("model", model, run, inputs, ("log_probabilities", "label_lengths"), framed(predictor))),
         script,
         "RECORDING...",
         values | {"blank": model.blank},

@@ -4,6 +4,7 @@
     POST /v1/run/NAME               any model, as its predictor declares (serve.http.routes)
     POST /v1/VERB                   the same for the first model that can translate, generate, classify, ...
     POST /v1/completions            compatible with OpenAI's clients (serve.http.completions)
+    GET  / /docs                    pages for people, with curl lines to paste (serve.http.docs_page)
     GET  / /page/... /explore/...   with Settings(explore=True) (serve.explorer)
 
 Requests pass serve.http.middleware first; errors become JSON in serve.http.errors.
@@ -23,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 import regard
 from regard.serve.explorer.routes import add_explorer
 from regard.serve.http import completions, errors, routes
+from regard.serve.http.docs_page import add_docs
 from regard.serve.http.jobs import Jobs
 from regard.serve.http.metrics import memory
 from regard.serve.http.middleware import SecurityMiddleware
@@ -47,7 +49,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
         title="Regard",
         summary="Models that attend, and what they attend to.",
         version=regard.__version__,
-        docs_url=None,  # FastAPI's pages load scripts from other servers
+        docs_url=None,  # FastAPI's pages load scripts from other servers; ours is docs_page
         redoc_url=None,
         redirect_slashes=False,
         lifespan=life,
@@ -59,6 +61,7 @@ def make_app(pool: ModelPool, settings: Settings | None = None) -> FastAPI:
     jobs = Jobs(pool, settings)
     app.include_router(routes.routes(jobs))
     app.include_router(completions.routes(jobs))
+    add_docs(app, pool, settings)
     if settings.explore:
         add_explorer(app, jobs)
     if settings.cors_origins:
