@@ -3,7 +3,7 @@
 Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
 small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
 
-While `filled` is a number, the cache returns views of its filled part. As a tensor on the device it makes every shape
+While `filled` is a number (in a traced graph, a symbol for one), the cache returns views of its filled part. As a tensor on the device it makes every shape
 static (the table masks the empty slots), so that one step can be captured as a CUDA graph and replayed.
 """
 
@@ -41,7 +41,7 @@ class KVCache:
     def append(self, k: Tensor, v: Tensor, beam_table: BeamTable) -> tuple[Tensor, Tensor]:
         """Write the newest slots, which are in the beam table already, and return all keys and values to read."""
         n = k.shape[2]
-        if isinstance(beam_table.filled, int):
+        if not isinstance(beam_table.filled, Tensor):
             end = beam_table.filled
             self.k[:, :, end - n : end] = k
             self.v[:, :, end - n : end] = v
@@ -112,7 +112,7 @@ class BeamTable:
     def add_step(self, k: int) -> None:
         """Add one slot for each of k beams, at the current time, and advance the time."""
         own = torch.eye(k, dtype=torch.bool, device=self.allow.device)
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             end = self.filled + k
             if end > self.allow.shape[2]:
                 raise ValueError(
@@ -130,7 +130,7 @@ class BeamTable:
 
     def mask(self) -> Mask | None:
         """Return the mask of the newest slots; None if they see all filled slots."""
-        if not isinstance(self.filled, int):
+        if isinstance(self.filled, Tensor):
             return DenseMask(self.allow)
         return None if self.single_beam else DenseMask(self.allow[:, :, : self.filled])
 
@@ -143,7 +143,7 @@ class BeamTable:
     def positions(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
         """Return the times of the newest slots (the queries) and of all slots that are read (the keys)."""
         k = self.allow.shape[1]
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             return self.index[:, self.filled - k : self.filled], self.index[:, : self.filled]
         return (self.time - 1).expand(-1, k), self.index  # type: ignore[union-attr]
 
@@ -151,7 +151,7 @@ class BeamTable:
         """Keep the inputs `rows` (None: all), of each the beams `beams`."""
         own = torch.arange(beams.shape[0], device=beams.device) if rows is None else rows
         allow = self.allow[own[:, None], beams]
-        if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
+        if isinstance(self.filled, Tensor) and rows is None and allow.shape == self.allow.shape:
             self.allow.copy_(allow)  # in place: a captured graph reads this memory
             return self
         index, time = self.index, self.time
@@ -161,7 +161,7 @@ class BeamTable:
 
     def freeze(self) -> None:
         """Move the counters to the device, so that every shape is static."""
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             self.filled = torch.tensor(self.filled, device=self.allow.device)
-            if isinstance(self.time, int):
+            if not isinstance(self.time, Tensor):
                 self.time = torch.tensor([[self.time]], device=self.allow.device)

@@ -109,7 +109,7 @@ def plan_recognition(predictor: Any, name: str) -> Plan:
     capacity = 256
 
     def begin(frames: Tensor, lengths: Tensor) -> tuple[Tensor, Any]:
-        first, state = model.start(frames, lengths, capacity=capacity)
+        first, state = model.start(frames, lengths, capacity=capacity + 1)
         logits, state = model.step(first, freeze(model, state))
         return logits[:, 0], state
 

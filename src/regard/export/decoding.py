@@ -31,7 +31,7 @@ def flatten_state(state: Any, leaves: list[Tensor]) -> Rebuild:
     if isinstance(state, (list, tuple)):
         items = [flatten_state(each, leaves) for each in state]
         return lambda found: type(state)(make(found) for make in items)
-    if is_dataclass(state) or hasattr(state, "__dict__"):
+    if type(state).__module__.startswith("regard.") and hasattr(state, "__dict__"):  # not a traced number
         names = [field.name for field in fields(state)] if is_dataclass(state) else list(vars(state))
         # what begins with an underscore is computed anew in every step
         parts = {name: None if name[0] == "_" else flatten_state(getattr(state, name), leaves) for name in names}

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 import regard
-from regard.core.errors import BadInput, RegardError, Unsupported
+from regard.core.errors import BadInput, RegardError, Unsupported, shorten
 from regard.core.shapes import Tensor
 from regard.core.spec import resolve
 from regard.export import FORMATS, PLANS, REFUSED
-from regard.export.formats import SUFFIX, Run, check_packages, quiet, write_graph
+from regard.export.formats import SUFFIX, Run, check_packages, explain_failure, quiet, write_graph
 from regard.export.network import plan_network
 from regard.export.plan import CHECKED, OTHER, Graph, Plan
 from regard.tasks import task_name
@@ -123,7 +123,7 @@ def _write(model: Any, new: Path, kind: str, check: bool, network: bool, folder:
         runs = [write_graph(graph, new, kind) for graph in plan.graphs]
     _write_files(plan, new, kind, name, model)
     batches = (*CHECKED, OTHER) if check else (OTHER,)
-    found = [each for graph, run in zip(plan.graphs, runs, strict=True) for each in _compare(graph, run, batches)]
+    found = [each for graph, run in zip(plan.graphs, runs, strict=True) for each in _compare(graph, run, kind, batches)]
     if check:
         found += _compare_script(plan, new)
     for each in found:
@@ -213,7 +213,7 @@ def _shapes(graph: Graph) -> str:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _compare(graph: Graph, run: Run, batches: tuple[tuple[int, int], ...]) -> Iterator[Difference]:
+def _compare(graph: Graph, run: Run, kind: str, batches: tuple[tuple[int, int], ...]) -> Iterator[Difference]:
     """Yield how far a written graph is from the model on each of these batches."""
     module = graph.module()
     for rows, length in batches:
@@ -223,10 +223,7 @@ def _compare(graph: Graph, run: Run, batches: tuple[tuple[int, int], ...]) -> It
         try:
             found = run(*inputs)
         except Exception as error:
-            raise Unsupported(
-                f"{type(graph.model).__name__} cannot be exported: the graph '{graph.name}' does not take a batch of "
-                f"{rows} x {min(length, graph.longest)} ({type(error).__name__}); try the other format, or serve it"
-            ) from error
+            raise Unsupported(explain_failure(graph, kind, error)) from error
         largest, scale = _largest_difference(wanted, tuple(found))
         yield Difference(graph.name, f"{rows} x {min(length, graph.longest)}", largest, TOLERANCE * max(1.0, scale))
 
@@ -278,7 +275,13 @@ def _compare_script(plan: Plan, folder: Path) -> Iterator[Difference]:
         with quiet():  # an example need not be like what the model was trained on
             wanted = "\n".join(plan.answer(*given) for given in examples).strip("\n")
         shown = "; ".join(str(given[0]) for given in plan.examples)
-        yield Difference(SCRIPT_FILE, shown, line_difference(wanted, printed), plan.tolerance)
+        difference = line_difference(wanted, printed)
+        if math.isinf(difference):
+            raise RegardError(
+                f"{SCRIPT_FILE} answers otherwise than Regard, so nothing was kept: {shorten(printed, 200)!r} for "
+                f"{shorten(wanted, 200)!r} ({shorten(shown, 100)})"
+            )
+        yield Difference(SCRIPT_FILE, shown, difference, plan.tolerance)
 
 
 def line_difference(wanted: str, found: str) -> float:

@@ -74,21 +74,14 @@ def is_large(graph: Graph) -> bool:
 
 
 def explain_failure(graph: Graph, kind: str, error: Exception) -> str:
-    """Return why a graph cannot be written, and what to do."""
-    text = str(error)
-    name = type(graph.model).__name__
+    """Return why a graph cannot be written or run, and what to do."""
+    text, name = str(error), type(graph.model).__name__
     other = "--onnx" if kind == "torch" else "--torch"
-    if re.search(r"(?i)specialized|constraint|guard", text):
-        return (
-            f"{name} cannot be exported with --{kind}: its loop over the length is unrolled, so that the graph would "
-            f"take one length only; try {other}, or serve it (regard serve)"
-        )
-    if "unsupported" in text.lower() or "No ONNX function" in text or "decomp" in text.lower():
-        return f"{name} cannot be exported with --{kind}: {shorten(text, 160)}; try {other}, or serve it (regard serve)"
-    return (
-        f"{name} cannot be exported with --{kind}: {type(error).__name__}: {shorten(text, 200)}; try {other}, or "
-        f"serve it (regard serve)"
-    )
+    if re.search(r"(?i)specialized|constraint|guard|expected.*shape", text):
+        why = "its loop over the length is unrolled, so that the graph would take one length only"
+    else:
+        why = f"{type(error).__name__}: {shorten(text, 200)}"
+    return f"{name} cannot be exported with --{kind}: {why}. Try {other}, or serve it (regard serve)"
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from regard.blocks.causal import CausalStack
+from regard.blocks.decoder_state import StatefulDecodable
 from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
 from regard.export.decoding import Decoding
@@ -28,8 +29,8 @@ WRITE = """\
 
 
 def freeze(model: Any, state: Any) -> Any:
-    """Return a state of which every shape is static."""
-    return model.freeze(state) if hasattr(model, "freeze") else state
+    """Return a state of which every shape is static: that of recurrent decoders always is."""
+    return state if isinstance(model, StatefulDecodable) else model.freeze(state)
 
 
 def decode_graphs(
@@ -40,7 +41,7 @@ def decode_graphs(
     start = getattr(model, "start_masked", model.start)  # the same state for rows with and without padding
 
     def begin(*given: Tensor) -> tuple[Tensor, Any]:
-        first, state = start(*prepare(*given), capacity=capacity)
+        first, state = start(*prepare(*given), capacity=capacity + 1)  # the first token is none of the output
         logits, state = model.step(first, freeze(model, state))
         return logits[:, 0], state
 
@@ -57,6 +58,7 @@ def plan_translation(predictor: Any, name: str) -> Plan:
         )
     limited = name != "text_to_text"  # by the length of the source too
     capacity = min(predictor.max_new_tokens, 2 * predictor.max_length + 18 if limited else 10**6, MAX_CAPACITY)
+    capacity = min(capacity, int(getattr(model.config, "length", capacity + 1)) - 1)  # learned positions
 
     def example(rows: int, length: int) -> tuple[Tensor, ...]:
         return torch.randint(4, min(text.size, model.config.vocab), (rows, length)), random_lengths(rows, length)
@@ -65,6 +67,9 @@ def plan_translation(predictor: Any, name: str) -> Plan:
         model, ("source", "lengths"), example, capacity, list(predictor._banned()), predictor.max_length + 1,
         lambda source, lengths: (source, lengths),
     )  # fmt: skip
+    examples = list(predictor.examples)
+    if name == "pronunciation":
+        examples = [word for word in examples if {*word} <= {*predictor.letters}] or [predictor.letters[:4]]
     spelled = '" ".join(text.lower())' if name == "pronunciation" else "text"
     limit = f'min(config["max_new_tokens"], 2 * source.shape[1] + 16)' if limited else 'config["max_new_tokens"]'
     script = f"""\
@@ -87,7 +92,7 @@ for text in sys.argv[1:]:
         TOKENIZERS,
         ("tokenizers",),
         text,
-        [(example,) for example in predictor.examples],
+        [(example,) for example in examples],
         lambda line: str(predictor.predict([line], predictor.make_options({"beam_size": 1}))[0]),
         note=GREEDY,
     )
@@ -111,6 +116,10 @@ def plan_language_modeling(predictor: Any, name: str) -> Plan:
     def example(rows: int, length: int) -> tuple[Tensor, ...]:
         return (torch.randint(4, text.size, (rows, length)),)
 
+    def answer(line: str) -> str:
+        room = length - len(text.encode_one(line))
+        return f"{line}{predictor(line, temperature=0.0, max_new_tokens=min(CONTINUED, room))}"
+
     graphs = Decoding(model, begin, predictor.banned_tokens).graphs(("tokens",), example, length)
     script = f"""\
 start, step = load("start"), load("step")
@@ -131,7 +140,7 @@ for text in sys.argv[1:]:
         ("tokenizers",),
         text,
         [(example,) for example in predictor.examples if "\n" not in example],
-        lambda line: f"{line}{predictor(line, temperature=0.0, max_new_tokens=CONTINUED)}",
+        answer,
         note="it takes the most likely token each time, and prints at most 64 of them; Regard samples",
     )
 

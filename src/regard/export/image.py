@@ -189,9 +189,10 @@ for file in sys.argv[1:]:
 {picture_lines(predictor.preprocess)}
 {SIZES}
     scores, classes, boxes = model(pixels, sizes)
-    for score, label, box in zip(scores[0], classes[0], boxes[0] * (image.size * 2)):
-        if score >= config["min_score"]:
-            print(config["labels"][label], f"{{score:.4f}}", *(f"{{x:.1f}}" for x in box), sep="\\t")
+    for n in scores[0].argsort()[::-1]:
+        if scores[0, n] >= config["min_score"]:
+            corners = boxes[0, n] * (image.size * 2)  # left, top, right, bottom
+            print(config["labels"][classes[0, n]], f"{{scores[0, n]:.4f}}", *(f"{{x:.1f}}" for x in corners), sep="\\t")
 """
     threshold = 0.5
 

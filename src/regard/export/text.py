@@ -277,7 +277,7 @@ for word in sys.argv[1:]:
         "WORD...",
         {"words": predictor._numbers},
         tokenizer=predictor.text,
-        examples=[(word,) for word in predictor.vocabulary[:3]],
+        examples=[(word,) for word in (*predictor.examples, *predictor.vocabulary) if word in predictor._numbers][:3],
         answer=lambda word: "\t".join(f"{each.word} {each.cosine:.3f}" for each in predictor.nearest(word)),
     )
 
