@@ -56,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> Any:
-    return sorted([*globals(), *_EXPORTS, *_SUBPACKAGES])
+    return sorted(["__version__", *_EXPORTS, *_SUBPACKAGES])  # what is public

@@ -63,7 +63,12 @@ def test_a_sum_of_words_is_written_as_it_is_thought_quoted_or_not(folder, capsys
         first, second = map(json.loads, capsys.readouterr().out.splitlines())
         assert first["word"] == "wine"
         assert "given" not in first
-        assert [second["word"], *(each["word"] for each in second["given"])] == ["cat - dog + bread", "cat", "dog", "bread"]
+        assert [second["word"], *(each["word"] for each in second["given"])] == [
+            "cat - dog + bread",
+            "cat",
+            "dog",
+            "bread",
+        ]
         assert [each["word"] for each in second["neighbors"]] == ["wine"]
     for wrong in (["-", "dog"], ["dog", "+"], ["dog", "+", "-", "cat"]):
         assert cli.main(["near", *wrong, "--model", folder]) == 2

@@ -3,8 +3,9 @@
 Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
 small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
 
-While `filled` is a number (in a traced graph, a symbol for one), the cache returns views of its filled part. As a tensor on the device it makes every shape
-static (the table masks the empty slots), so that one step can be captured as a CUDA graph and replayed.
+While `filled` is a number (or a symbol for one, while a graph is traced), the cache returns views of its filled part.
+As a tensor on the device it makes every shape static (the table masks the empty slots), so that one step can be
+captured as a CUDA graph and replayed, or exported.
 """
 
 from __future__ import annotations

@@ -54,7 +54,6 @@ def near(
     from regard.cli.batch_runner import BatchRunner
     from regard.cli.prepare import load_predictor_as
     from regard.cli.see import check_output_files
-    from regard.modalities.neighbors import Neighbors
     from regard.tasks.text.word2vec import NearestWords
 
     check_output_files([picture] if picture is not None else (), page=False)

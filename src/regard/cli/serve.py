@@ -75,7 +75,9 @@ def serve(
 ) -> int:
     """Serve models over HTTP, with an OpenAPI schema, streaming and dynamic batching.
 
-    A browser shows at / which models there are, and at /docs every route with a curl line to paste. Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
+    A browser shows at / which models there are, and at /docs every route with a curl line to paste.
+
+    Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
     after the requests under way.
 
     \b

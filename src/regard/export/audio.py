@@ -40,12 +40,12 @@ def frames_graph(predictor: Any) -> tuple[Graph, dict[str, Any]]:
     window, size = how.win_length, 2 ** (how.win_length - 1).bit_length()
     angle = 2 * math.pi * torch.outer(torch.arange(window), torch.arange(size // 2 + 1)).double() / size
     shape = torch.hann_window(window, dtype=torch.float64)[:, None]
-    cosine, sine = (shape * angle.cos()).float(), (shape * angle.sin()).float()
+    cosine, sine = shape * angle.cos(), shape * angle.sin()  # in float64: quiet bands are 80 dB below loud ones
     filters = mel_filterbank(how.sample_rate, size, how.n_mels, how.f_min).float().mT
 
     def run(wave: Float[Tensor, " samples"]) -> tuple[Tensor, ...]:
-        pieces = wave.unfold(0, window, how.hop_length)
-        mel = ((pieces @ cosine).square() + (pieces @ sine).square()) @ filters
+        pieces = wave.double().unfold(0, window, how.hop_length)
+        mel = ((pieces @ cosine).square() + (pieces @ sine).square()).float() @ filters
         floor = (mel.max() * DYNAMIC_RANGE).clamp(min=torch.finfo(mel.dtype).tiny)
         return (append_deltas(normalize_features(torch.maximum(mel, floor).log()), how.deltas),)
 

@@ -26,7 +26,9 @@ Run = Callable[..., list[Tensor]]
 def write_graph(graph: Graph, folder: Path, kind: str) -> Run:
     """Trace a graph, write it into a folder, and return the function that runs the written file."""
     path = folder / f"{graph.name}{SUFFIX[kind]}"
-    free = [{i: torch.export.Dim.DYNAMIC for i, size in enumerate(axes) if isinstance(size, str)} for axes in graph.axes]
+    free = [
+        {i: torch.export.Dim.DYNAMIC for i, size in enumerate(axes) if isinstance(size, str)} for axes in graph.axes
+    ]
     try:
         with torch.no_grad(), quiet():
             if kind == "onnx":

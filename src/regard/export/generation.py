@@ -71,7 +71,7 @@ def plan_translation(predictor: Any, name: str) -> Plan:
     if name == "pronunciation":
         examples = [word for word in examples if {*word} <= {*predictor.letters}] or [predictor.letters[:4]]
     spelled = '" ".join(text.lower())' if name == "pronunciation" else "text"
-    limit = f'min(config["max_new_tokens"], 2 * source.shape[1] + 16)' if limited else 'config["max_new_tokens"]'
+    limit = 'min(config["max_new_tokens"], 2 * source.shape[1] + 16)' if limited else 'config["max_new_tokens"]'
     script = f"""\
 start, step = load("start"), load("step")
 {TOKENIZER if limited else TOKENIZER.splitlines()[0]}

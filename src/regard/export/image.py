@@ -39,7 +39,7 @@ def picture_lines(shown: Any) -> str:
     """
     (rows, columns), how = shown.size, f"Image.Resampling.{shown.resample.upper()}"
     high, wide = int(rows / shown.crop), int(columns / shown.crop)
-    margin = "round((side - cut) / 2)" if shown.crop_rounding == "even" else "(side - cut) // 2"
+    margin = "round((side - cut) / 2)" if shown.crop_rounding == "even" else "((side - cut) // 2)"
     # the size to which the picture is resized; where it lies in what the model sees
     sizes = {
         "squash": f"{wide}, {high}",
@@ -303,8 +303,6 @@ for file, question in zip(sys.argv[1::2], sys.argv[2::2]):
         answer=lambda file, question: ranked(predictor(file, question)),
         note="questions of forms that the model was not taught are answered too: Regard refuses them",
     )
-
-
 
 
 def _example_question(known: Any) -> str:

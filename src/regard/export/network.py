@@ -54,7 +54,9 @@ def plan_network(model: nn.Module, has_free_length: bool) -> Plan:
     with torch.no_grad():
         count = len(run(*batch(*TRACED).values()))
     outputs = ("output",) if count == 1 else tuple(f"output_{n}" for n in range(count))
-    graph = Graph("model", model, run, names, outputs, lambda rows, length: tuple(batch(rows, length).values()), longest)
+    graph = Graph(
+        "model", model, run, names, outputs, lambda rows, length: tuple(batch(rows, length).values()), longest
+    )
 
     def answer(file: str) -> str:
         import numpy as np

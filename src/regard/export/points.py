@@ -19,7 +19,11 @@ def plan_points(predictor: Any, name: str) -> Plan:
     of_points = name == "point_segmentation"
 
     def run(points: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        return (model(points, lengths).float().softmax(-1),)
+        found = model(points, lengths).float().softmax(-1)
+        if of_points:  # of padding, nothing is said
+            real = torch.arange(most, device=points.device) < lengths[:, None]
+            found = found.masked_fill(~real[..., None], 0.0)
+        return (found,)
 
     def example(rows: int, length: int) -> tuple[Tensor, ...]:
         return torch.randn(rows, most, 3), most // 2 + random_lengths(rows, most // 2)

@@ -58,12 +58,15 @@ def plan_classification(predictor: Any, name: str) -> Plan:
         return (model(tokens, segments, lengths).float().softmax(-1),)
 
     if pairs:
-        read = """\
+        read = (
+            """\
 for one, other in zip(sys.argv[1::2], sys.argv[2::2]):
     a, b = (tokenizer.encode(text, add_special_tokens=False).ids for text in (one, other))
     tokens = np.array([[config["bos"], *a, config["eos"], *b, config["eos"]]])
     segments = np.array([[0] * (len(a) + 2) + [1] * (len(b) + 1)])
-""" + f"{TOO_LONG}\n"
+"""
+            + f"{TOO_LONG}\n"
+        )
     else:
         read = """\
 for text in sys.argv[1:]:
@@ -109,7 +112,8 @@ for text in sys.argv[1:]:
 {TOO_LONG}
     (probabilities,) = model(tokens, np.array([tokens.shape[1]]))
     first = np.cumsum([1, *map(len, words)])[:-1]  # the first token of every word
-    print(*(f"{{word}}/{{config['labels'][best]}}" for word, best in zip(text.split(), probabilities[0, first].argmax(-1))))
+    tags = [config["labels"][best] for best in probabilities[0, first].argmax(-1)]
+    print(*map("/".join, zip(text.split(), tags)))
 """
     return Plan(
         (encoder_graph(predictor, run, ("probabilities",), segments=False),),
@@ -256,16 +260,16 @@ def plan_word_vectors(predictor: Any, name: str) -> Plan:
     def run(words: Tensor) -> tuple[Tensor, ...]:
         return (units[words] @ units.mT,)
 
-    script = f"""\
+    script = """\
 model = load("model")
 numbers = config["words"]
-names = {{number: word for word, number in numbers.items()}}
+names = {number: word for word, number in numbers.items()}
 for word in sys.argv[1:]:
     if word not in numbers:
-        sys.exit(f"{{word!r}} is not among the {{len(numbers):,}} words of this model.")
+        sys.exit(f"{word!r} is not among the {len(numbers):,} words of this model.")
     (cosines,) = model(np.array([numbers[word]]))
     order = [i for i in cosines[0].argsort()[::-1] if i in names and i != numbers[word]]
-    print(*(f"{{names[i]}} {{cosines[0, i]:.3f}}" for i in order[:10]), sep="\\t")
+    print(*(f"{names[i]} {cosines[0, i]:.3f}" for i in order[:10]), sep="\\t")
 """
 
     def example(rows: int, length: int) -> tuple[Tensor, ...]:

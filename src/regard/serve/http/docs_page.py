@@ -92,7 +92,7 @@ def _example_value(kind: str) -> Any:
 
 def _models(pool: ModelPool, base: str, settings: Settings) -> Iterator[str]:
     yield "<h1>Models of this service</h1>"
-    names = [(name, pool.predictor_class(name)) for name in pool.names()]
+    names = [(name, pool.known_class(name)) for name in pool.names()]
     yield _table(
         ("model", "reads", "answers"),
         ((_link(f"/docs#{name}", name), *_kinds(cls)) for name, cls in names),
@@ -108,7 +108,7 @@ def _routes(pool: ModelPool, base: str, settings: Settings) -> Iterator[str]:
     yield f"<h1>Routes</h1><p>{_link('/', 'Models')} &middot; {_link('/openapi.json', 'the schema for programs')}</p>"
     if settings.token:
         yield "<p>This service needs a token: set <code>REGARD_TOKEN</code> in your shell.</p>"
-    known = {name: cls for name in pool.names() if (cls := pool.predictor_class(name)) is not None}
+    known = {name: cls for name in pool.names() if (cls := pool.known_class(name)) is not None}
     for name in pool.names():
         yield f'<h2 id="{escape(name)}">POST /v1/run/{escape(name)}</h2>'
         cls = known.get(name)
