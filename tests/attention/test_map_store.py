@@ -3,8 +3,10 @@ import pytest
 import torch
 
 import regard
-from regard.attention.capture.map_store import watch_lazy
+from regard.attention.capture.map_store import ComputedMap, watch_lazy
 from regard.attention.capture.watch import watch
+from regard.attention.mask import CausalMask, KeyMask, WindowMask
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.decoding.beam_search import greedy_search
 from regard.models import build
@@ -49,6 +51,27 @@ def test_columns_are_those_of_the_matrix(batch, changes):
         for head in range(held.heads):
             torch.testing.assert_close(held.columns_of([2, 0], head), seen[name].weights[:, head][:, :, [2, 0]])
             torch.testing.assert_close(held.column(head, 1), seen[name].weights[:, head, :, 1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("mask", [None, CausalMask(), WindowMask(9), KeyMask(torch.arange(150)[None] % 3 == 0)])
+def test_columns_of_a_long_softmax_map_attend_once(monkeypatch, dtype, mask):
+    """Weights of a few keys tell the normalizers; in a sharp head these may round to zero, and rows are summed."""
+    torch.manual_seed(0)
+    q, k = (torch.randn(1, 2, 150, 8).to(dtype) for _ in range(2))
+    q[:, 1] *= 60
+    attend = SoftmaxAttention().eval()
+    given = {"q": q, "k": k, "weights_kwargs": {"mask": mask}, "module": attend, "compute": attend.weights}
+    held = ComputedMap(name="a", kind="self", heads=2, headwise=True, **given)
+    whole, calls = held.weights(), []
+    mix = attend.mix
+    monkeypatch.setattr(attend, "mix", lambda *args: calls.append(1) or mix(*args))
+    for keys in ([0, 149], [77], list(range(20, 36))):
+        for head in (0, 1):
+            found = held.columns_of(keys, head)
+            tolerance = 1e-12 if dtype is torch.float64 else 1e-3
+            torch.testing.assert_close(found, whole[:, head][:, :, keys], atol=tolerance, rtol=tolerance)
+    assert len(calls) == 2  # once for each head
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -36,7 +36,7 @@ def served(tmp_path_factory):
 
     vit = tmp_path_factory.mktemp("models") / "tiny-vit"
     small_vit(vit)
-    pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", str(vit)], device="cpu")
+    pool = ModelPool(["en-de", "shakespeare", "fill-en", "languages", "digits", "fashion", str(vit)], device="cpu")
     pool.load()
     made = app.make_app(pool, Settings(explore=True))
     with server.running_server(made) as address:
@@ -68,8 +68,16 @@ def driver():
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     made.set_script_timeout(PATIENCE)
+    made.with_tour = without_tour(made)  # begins it again
     yield made
     made.quit()
+
+
+def without_tour(driver):
+    """Let the tour be seen already on every page to come; returns a function that ends this."""
+    seen = "try { localStorage.setItem('regard-tour', 'seen') } catch {}"
+    found = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": seen})
+    return lambda: driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", found)
 
 
 @pytest.fixture
@@ -86,7 +94,7 @@ def missing():
     """Panes of the page whose module is not there."""
     from importlib.resources import files
 
-    panes = ("interventions.js", "export.js", "search_view.js", "lab.js")
+    panes = ("interventions.js", "export.js", "request.js", "search_view.js", "lab.js")
     return [pane for pane in panes if not files("regard.serve.explorer").joinpath("page", pane).is_file()]
 
 

@@ -101,7 +101,7 @@ def test_what_cannot_be_done_is_said_and_taken_back(page):
     changes(page)
     Select(page.one("#change-do")).select_by_value("identity")
     click(page, page.one("#change-add"))
-    page.until(lambda: "another sequence" in page.text("#interventions .refused"), "why it cannot be done")
+    page.until(lambda: "another sequence" in page.text("#comparison .refused"), "why it cannot be done")
     assert page.all(".changes li") == []
     page.complaints()  # a browser writes a line for every 4xx
 

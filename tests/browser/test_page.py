@@ -201,23 +201,30 @@ def test_script_in_a_text_stays_text(page):
     assert not page.all("main script, main img")
 
 
-def test_empty_text_is_refused_and_the_last_inspection_stays(page):
+def cleared(page):
+    """Whether nothing of an answer is left on the page."""
+    shown = ("#input .result", "#tokens .board", "#maps .large", "#comparison")
+    return not page.look() and not any(each.is_displayed() for name in shown for each in page.all(name))
+
+
+def test_after_an_error_the_previous_answer_is_cleared_and_the_next_one_is_shown(page):
     page.open("en-de")
-    before = page.look()
     page.one("#text").clear()
     page.one("#read").click()
     page.until(lambda: page.one("#input .refused").text, "a sentence")
-    assert page.look() == before
-    assert page.all(".panel.look .chip")
+    assert cleared(page)
+    assert page.text("#tokens .pane-title") == "No answer"
+    page.read("A man is riding a horse.")
+    assert page.texts(".panel.look .chip")[:3] == ["A", "man", "is"]
+    assert not page.one("#input .refused").is_displayed()
 
 
 def test_refusal_of_the_server_is_shown_as_its_sentence(page):
     page.open("fill-en")
-    before = page.look()
     page.run("document.querySelector('#text').value = 'word '.repeat(5000); document.querySelector('#read').click()")
     sentence = page.until(lambda: page.one("#input .refused").text, "a sentence")
     assert "25,000 characters together" in sentence
-    assert page.look() == before
+    assert cleared(page)
     page.complaints()  # a browser writes a line for every 4xx
 
 
@@ -259,7 +266,7 @@ def test_dropped_picture_is_read_and_patches_light_up(page, tmp_path):
     plain = page.run(pixels)
     page.hover(page.one(".panel.look canvas"))
     page.until(lambda: page.run(pixels) != plain, "the picture changes")
-    assert page.text(".weight-lists .list.look h3") == "4,4 attends to"  # the patch in the middle of 7 x 7
+    assert page.text(".weight-lists .list.look h3") == "row 4, col 4 attends to"  # the patch in the middle of 7 x 7
 
 
 def test_recording_is_read_and_shown_as_a_spectrogram(page):

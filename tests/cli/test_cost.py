@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import regard
+import regard.api
 from regard import cli
 
 TINY = ["gpt:tiny", "vocab=300", "layers=2", "--batch-size", "8"]
@@ -100,3 +102,21 @@ def test_what_cannot_be_is_one_line_and_a_status(words, status, said, capsys):
 def test_a_size_as_it_is_published_has_nothing_in_brackets(capsys):
     assert cli.main(["cost", "vit-b16", "--image", "32", "--batch-size", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "vit:b16: 86.6 M parameters"
+
+
+def test_a_saved_model_has_a_cost(translator_folder, tmp_path, capsys):
+    assert cli.main(["cost", str(translator_folder), "--infer", "--batch-size", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    built = regard.load(translator_folder).model
+    assert found["parameters"] == sum(parameter.numel() for parameter in built.parameters())
+    timm = pytest.importorskip("timm")
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=4)
+    timm.models.save_for_hf(vit, tmp_path / "vit", safe_serialization=True)
+    assert cli.main(["cost", str(tmp_path / "vit"), "--infer", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] == sum(p.numel() for p in vit.parameters())
+
+
+@pytest.mark.skipif("scenes" not in regard.api.zoo(), reason="the detector is not here")
+def test_a_shipped_detector_has_a_cost(capsys):
+    assert cli.main(["cost", "scenes", "--infer"]) == 0
+    assert "scenes: 475 k parameters" in capsys.readouterr().out

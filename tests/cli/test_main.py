@@ -1,8 +1,10 @@
 """One place where anything that goes wrong becomes one line and an exit status."""
 
+import ast
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -117,3 +119,19 @@ def test_python_m_regard_is_the_command_line():
         [sys.executable, "-m", "regard", "nothing"], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 2
+
+
+def test_an_option_whose_metavar_repeats_its_name_is_declared():
+    """typer 0.27 calls `split: Option(metavar="SPLIT")` --SPLIT, unless the option's name is given."""
+    for file in (Path(regard.__file__).parent / "cli").glob("*.py"):
+        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name, annotation = None, None
+            if isinstance(each, ast.arg):
+                name, annotation = each.arg, each.annotation
+            elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):  # a shared annotation
+                name, annotation = each.targets[0].id, each.value
+            for call in ast.walk(annotation) if annotation else ():
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "typer.Option":
+                    metavar = next((ast.unparse(k.value) for k in call.keywords if k.arg == "metavar"), "")
+                    declared = any(ast.unparse(argument).startswith("'-") for argument in call.args)
+                    assert declared or metavar != repr(str(name).upper()), f"{file.name}:{each.lineno}: {name}"

@@ -29,8 +29,9 @@ def test_without_a_model_all_that_ship_are_served_and_each_is_named_while_it_loa
     from regard.api import zoo
     from regard.serve.http import server
     from regard.serve.http.model_pool import ModelPool
+    from regard.tasks import Translator
 
-    monkeypatch.setattr(ModelPool, "get", lambda pool, name: None)  # nothing is loaded
+    monkeypatch.setattr(ModelPool, "get", lambda pool, name: object.__new__(Translator))  # nothing is loaded
     monkeypatch.setattr("regard.serve.http.prepare.describe_device", lambda predictor: "CPU")
     monkeypatch.setattr(server, "serve", lambda app, waiting: waiting.close())
     assert cli.main(["serve", "--port", "0"]) == 0

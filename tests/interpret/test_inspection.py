@@ -83,7 +83,7 @@ def everything_can_be_asked(found):
             assert every.dtype == np.float32
             assert every.shape == (min(n, 9), m)
             for key in (0, m - 1):
-                np.testing.assert_allclose(found.column(name, 0, key, view)[:9], every[:, key], atol=2e-6)
+                np.testing.assert_allclose(found.column(name, 0, key, view)[:9], every[:, key], atol=2e-6, rtol=2e-6)
         heads = [found.row(name, head, n - 1) for head in range(map_["heads"])]
         np.testing.assert_allclose(found.row(name, -1, n - 1), np.mean(heads, 0), atol=1e-6)
     for side in about["axes"].values():
@@ -212,6 +212,20 @@ def test_a_tile_of_few_cells_is_the_cells():
     mean, _ = found.tile(name, -1, (0, 20), (0, 30), 5)
     assert mean.shape == (5, 5)
     assert mean.max() == 255
+
+
+@pytest.mark.parametrize("head", [-1, 0, 1])
+@pytest.mark.parametrize("view", ["raw", "without_sink"])
+def test_a_tile_in_a_view_is_made_of_the_rows_of_that_view(head, view):
+    draw = np.random.default_rng(0)
+    w = draw.dirichlet(np.ones(40), (2, 40)).astype(np.float32)
+    w[0] *= 0.3
+    w[0, :, 17] += 0.7
+    found, name = stored(w)
+    pixels, scale = found.tile(name, head, (0, 40), (0, 40), 64, view)
+    rows = np.stack([found.row(name, head, query, view) for query in range(40)])
+    np.testing.assert_allclose(pixels / 255 * scale, rows, atol=scale / 255)
+    assert (pixels[:, 17].max() == 0) == (view == "without_sink" and head == 0)
 
 
 @pytest.mark.parametrize("head", [-1, 2])
@@ -467,3 +481,15 @@ def test_a_look_at_a_changed_model_shows_what_was_applied(load):
     assert off.output["log_probabilities"] != plain.output["log_probabilities"]
     assert again.output == plain.output
     assert (off.relevance(1) != plain.relevance(1)).any()
+
+
+def test_points_of_the_pen_are_rows_and_the_characters_of_the_text_columns():
+    seen = inspect(regard.load("pen-digits"), {"text": "31"})
+    (only,) = seen.about()["maps"]
+    assert (only["rows"], only["columns"]) == ("pen_points", "text")
+    assert seen.axes["text"].tokens == ["3", "1", "[end]"]
+    assert seen.axes["text"].positions[1] == {"text": [1, 2]}
+    assert only["n"] == len(seen.axes["pen_points"].tokens) >= len(seen.output["points"])
+    first, last = (seen.row(only["name"], 0, query).argmax() for query in (0, only["n"] - 1))
+    assert (first, last) == (0, 2)
+    assert not only["normalised"]

@@ -208,19 +208,21 @@ class Decoder(Stack):
 
     def step(self, x: Float[Tensor, "B K C"], state: State) -> tuple[Float[Tensor, "B K C"], State]:
         """Read one more token of every beam."""
-        beam_table, pass_state = state.beam_table, PassState()
-        beam_table.add_step(x.shape[1])
-        queries, keys = beam_table.positions()
-        x, where, masks = (
-            self.add_positions(x, queries),
-            self.position_info(queries, keys),
-            Masks(beam_table.mask(), state.memory_mask),
-        )
-        caches = []
-        for depth, (block, cache, memory) in enumerate(zip(self.blocks, state.caches, state.keys, strict=True)):
-            x, cache = block.step(x, cache, memory, beam_table, masks, where, pass_state.layer(depth))  # type: ignore[operator]
-            caches.append(cache)
+        state.beam_table.add_step(x.shape[1])
+        queries, keys = state.beam_table.positions()
+        x, caches = self.step_blocks(self.add_positions(x, queries), state, self.position_info(queries, keys))
         return self.final_norm(x), replace(state, caches=caches)
+
+    def step_blocks(
+        self, x: Float[Tensor, "B K C"], state: State, positions: PositionInfo
+    ) -> tuple[Float[Tensor, "B K C"], list[Any]]:
+        """Return the vectors after all blocks, not normed, and the new states of their self-attention."""
+        beam_table, pass_state, caches = state.beam_table, PassState(), []
+        masks = Masks(beam_table.mask(), state.memory_mask)
+        for depth, (block, cache, memory) in enumerate(zip(self.blocks, state.caches, state.keys, strict=True)):
+            x, cache = block.step(x, cache, memory, beam_table, masks, positions, pass_state.layer(depth))  # type: ignore[operator]
+            caches.append(cache)
+        return x, caches
 
     def select(self, state: State, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> State:
         """Keep the inputs `rows` (None: all), of each the beams `beams`; only dropping inputs moves KV caches."""

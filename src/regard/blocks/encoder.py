@@ -161,9 +161,15 @@ class Encoder(Stack):
         """Do the same for tokens at the positions `index`."""
         pass_state = PassState() if pass_state is None else pass_state
         x, where = self.add_positions(x, index), self.position_info(index, index, position_vectors)
+        return self.final_norm(self.apply_blocks(x, mask, where, pass_state))
+
+    def apply_blocks(
+        self, x: Float[Tensor, "B N C"], mask: Mask | None, positions: PositionInfo, pass_state: PassState
+    ) -> Float[Tensor, "B N C"]:
+        """Return the vectors after all blocks, not normed."""
         for depth, block in enumerate(self.blocks):
-            x = block(x, mask, where, pass_state.layer(depth))
-        return self.final_norm(x)
+            x = block(x, mask, positions, pass_state.layer(depth))
+        return x
 
     def intermediate_layers(
         self,

@@ -10,7 +10,9 @@ import typer
 def advise(
     length: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")],
     causal: Annotated[bool, typer.Option("--causal", help="A token sees only those before it.")] = False,
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda: where it was measured.")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="cpu or cuda: where it was measured.")
+    ] = "cpu",
     accuracy: Annotated[
         float | None,
         typer.Option(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +13,8 @@ def cost(
         str,
         typer.Argument(
             metavar="MODEL[:SIZE]",
-            help="A model and size (regard list models), or 'lecture' for the lectures' numbers.",
+            help="A model and size (regard list models); a trained model by name (regard list zoo), run or folder, "
+            "also of transformers or timm; or 'lecture' for the lectures' numbers.",
         ),
     ],
     settings: Annotated[
@@ -65,8 +67,11 @@ def cost(
       regard cost gpt:gpt2 vocab=50304 --batch-size 32 --length 1024 --device h200
       regard cost gpt:xl --batch-size 64 --devices 8 --parallel fsdp --recompute
       regard cost gpt:gpt2 --decode --batch-size 16 --length 1024
+      regard cost en-de --infer
+      regard cost bert-base-uncased/ --infer --length 512
       regard cost lecture
     """
+    from regard.core.config import override
     from regard.cost import meta_model, report
     from regard.cost.devices import efficiency_of, find_device
     from regard.cost.estimate import Scenario, estimate, with_recomputation
@@ -88,8 +93,11 @@ def cost(
         raise typer.BadParameter(f"--precision is bfloat16 or float32, not {precision!r}")
     if efficiency is not None and not 0 < efficiency <= 1:
         raise typer.BadParameter(f"--efficiency lies between 0 and 1, not {efficiency}")
-    name, size = meta_model.parse_model_name(model)
-    config = meta_model.resolve_config(name, size, settings or [])
+    if (saved := _saved_config(model)) is not None:
+        name, size, config = model, None, override(saved, settings or [])
+    else:
+        name, size = meta_model.parse_model_name(model)
+        config = meta_model.resolve_config(name, size, settings or [])
     if image is not None and not hasattr(config, "image_size"):
         raise typer.BadParameter(f"{name} looks at no images; leave out --image")
     asked = {"--length": length, "--source": source, "--target": target}
@@ -121,10 +129,22 @@ def cost(
     if json:
         _print(report.to_json(title, found))
     else:
-        note = meta_model.assumed_vocabulary(name, size, settings or [])
+        note = "" if saved is not None else meta_model.assumed_vocabulary(name, size, settings or [])
         heading = [*report.heading(title, found), *([note] if note else [])]
         report.show(list(report.sections(found)), heading, report.assumptions(found))
     return 0
+
+
+def _saved_config(model: str) -> Any:
+    """Return the Config of a saved model: of one that ships, of a run or of a folder; None for a name of MODELS."""
+    from regard import api
+    from regard.models import MODELS
+
+    is_named = model not in MODELS and (model in api.zoo() or model in api.PACKAGED_MODELS)
+    if not is_named and not (("/" in model or model not in MODELS) and Path(model).is_dir()):
+        return None
+    found = api.load(model)
+    return getattr(found, "model", found).config
 
 
 def _print(values: object) -> None:

@@ -36,7 +36,9 @@ def evaluate(
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"),
+        typer.Option(
+            "--split", metavar="SPLIT", help="Split of the data; may be repeated.", show_default="every test split"
+        ),
     ] = None,
     from_: Annotated[
         str | None,
@@ -94,7 +96,7 @@ def evaluate(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
+        str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, ...; auto is the GPU where there is one.")
     ] = "auto",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results to this JSON file.")

@@ -20,6 +20,7 @@ def list_things(
       regard list zoo
     """
     from regard import catalogue
+    from regard.core.terminal_text import terminal_width
 
-    print(catalogue.format_listing(kind))
+    print(catalogue.format_listing(kind, terminal_width()))
     return 0

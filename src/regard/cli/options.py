@@ -17,7 +17,7 @@ import typer
 from regard.core.errors import RegardError
 
 Device = Annotated[
-    str, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto is the GPU where there is one.")
+    str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto is the GPU where there is one.")
 ]
 Int8 = Annotated[
     bool, typer.Option("--int8", help="Use 8-bit weights and products: faster on a CPU, nearly the same text.")

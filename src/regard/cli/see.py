@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +118,9 @@ def see(
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help="Image: relevance for this label.", show_default="the predicted label"),
+        typer.Option(
+            "--label", metavar="LABEL", help="Image: relevance for this label.", show_default="the predicted label"
+        ),
     ] = None,
     mechanisms: Annotated[
         bool,
@@ -133,7 +136,7 @@ def see(
             "-o",
             metavar="FILE",
             help="Where to draw: .png, .svg, or .html for a page with all maps; may be repeated.",
-            show_default="attention.png",
+            show_default="attention.png, or attention-2.png if that exists",
         ),
     ] = None,
     beam_size: Annotated[
@@ -166,9 +169,10 @@ def see(
     from regard.serve.http.model_pool import parse_model_argument
 
     if mechanisms:
-        return draw_mechanisms(inputs, (output or [Path("mechanisms.html")])[0])
-    files = output or [Path("attention.png")]
+        return draw_mechanisms(inputs, output[0] if output else free_name(Path("mechanisms.html")))
+    files = output or [free_name(Path("attention.png"))]
     check_output_files(files)
+    replaced = {file for file in files if file.exists()}
     name, found = _load(model, inputs[0], from_, to)
     predictor = prepare_predictor(found, "cpu", gradients=True)
     kind = inspection_class(type(predictor))
@@ -189,8 +193,18 @@ def see(
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     print(figure.text(width), end="\n\n")
     for file in draw(figure, files):
-        print(f"drawn: {file}")
+        print(f"drawn: {file}{_replaced(file in replaced)}")
     return 0
+
+
+def free_name(file: Path) -> Path:
+    """Return the file, or with a number in its name the first that does not exist: attention-2.png."""
+    names = (file if n == 1 else file.with_stem(f"{file.stem}-{n}") for n in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _replaced(was_there: bool) -> str:
+    return " (in place of the file that was there)" if was_there else ""
 
 
 def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
@@ -212,11 +226,11 @@ def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
         else:
             tokens, title = _one_line(word).split(), word
             subjects += [sentence_subject(tokens, word_vectors(), causal) for causal in (False, True)]
-    found = mechanism_gallery(subjects)
+    found, replaced = mechanism_gallery(subjects), file.exists()
     see.save(render_gallery(found, title), file)
     for family in found["families"]:
         print(f"{family['name']:22} {', '.join(each['spec'] for each in family['mechanisms'])}")
-    print(f"drawn: {file}")
+    print(f"drawn: {file}{_replaced(replaced)}")
     return 0
 
 

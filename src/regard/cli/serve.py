@@ -92,6 +92,7 @@ def serve(
     from regard.cli import print_status
     from regard.cli.explore import load_models, servable
     from regard.serve.http import app, server
+    from regard.serve.http.docs_page import curl_line
     from regard.serve.http.model_pool import ModelPool
     from regard.serve.http.prepare import describe_device
     from regard.serve.http.settings import Settings
@@ -118,9 +119,10 @@ def serve(
     address = waiting.getsockname()[0]
     if secret is None and not ipaddress.ip_address(address).is_loopback:
         print_status("anybody who can reach this computer can ask: give a --token, or leave out --host")
-    where = f"{', '.join(known.names())} at {server.socket_url(waiting)}"
-    print_status(f"serving {where} ({describe_device(known.get(known.names()[0]))}); Ctrl-C stops")
-    print_status(f"the models and how to ask them: {server.socket_url(waiting)}/docs")
+    url, first = server.socket_url(waiting), known.names()[0]
+    where = f"{', '.join(known.names())} at {url}"
+    print_status(f"serving {where} ({describe_device(known.get(first))}); Ctrl-C stops")
+    print_status(f"try {curl_line(url, first, type(known.get(first)), secret is not None)}; more at {url}/docs")
     logging.getLogger("regard").setLevel(logging.ERROR)  # what strangers send is not worth a line each
     server.serve(app.make_app(known, settings), waiting)
     print_status("stopped")

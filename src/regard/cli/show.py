@@ -19,6 +19,8 @@ def show_card(
       regard show en-de
     """
     from regard import catalogue
+    from regard.core.terminal_text import reflow, terminal_width
 
-    print(catalogue.show(name))
+    card, width = catalogue.show(name), terminal_width()
+    print(card if width is None else reflow(card, width))
     return 0

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from regard.core.errors import RegardError, UnknownName, did_you_mean, shorten
@@ -47,9 +48,14 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {key: _to_json(value, key) for key, value in asdict_shallow(config).items()}
 
 
+@cache
+def _type_hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def from_dict(cls: type[C], values: Mapping[str, Any]) -> C:
     """Build a dataclass from JSON values, checking every name and type."""
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)  # type: ignore[arg-type]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
@@ -153,7 +159,7 @@ def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
     if is_dataclass(getattr(config, path[0])):
         inner = sorted(f.name for f in fields(getattr(config, path[0])))
         raise RegardError(f"'{whole}' is a group of settings; set one of: {', '.join(f'{whole}.{n}' for n in inner)}")
-    hint = typing.get_type_hints(type(config))[path[0]]
+    hint = _type_hints(type(config))[path[0]]  # type: ignore[arg-type]
     return replace(config, **{path[0]: coerce(_parse_literal(text, hint), hint, whole)})  # type: ignore[type-var]
 
 

@@ -38,7 +38,7 @@ DEFAULT_LENGTH, DEFAULT_IMAGE_SIZE = 128, 224  # if neither the caller nor the m
 HANDWRITING_LENGTH = 5  # characters per line of handwriting
 SENTENCE_LENGTH = 8  # words per sentence of a story
 MASK_RATE = 0.15  # of the tokens, in masked language modelling
-MAY_BE_ZERO = ("pad", "bos", "eos", "num_classes", "num_prefix_tokens", "num_frames")  # fields of a Config
+MAY_BE_ZERO = ("pad", "bos", "eos", "num_classes", "num_prefix_tokens", "num_frames", "frozen_stages")  # of a Config
 
 
 @dataclass(frozen=True)

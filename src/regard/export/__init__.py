@@ -48,7 +48,7 @@ PLANS: Registry = {
 REFUSED = {
     "decision": "its answer is an episode in a simulator, which is Python",
     "chunking": "a parser of brackets decides at every token what may come next, which is Python",
-    "bidirectional_lm": "its words are spelled and numbered in Python: it reads a table of distinct words and an index into it",
+    "bidirectional_lm": "it reads a table of spelled words and an index into it, which are made in Python",
     "handwriting": "every point is sampled from a mixture of Gaussians, with a stop that depends on the aligner",
     "joint_speech_recognition": "its search mixes the scores of two models (CTC and attention) over beams",
     "arithmetic": "its number of steps is that of the digits, and a graph unrolls them to a fixed number",

@@ -75,6 +75,7 @@ INSPECTIONS: Registry = {
     "ctc_speech_recognition": ("regard.interpret.inspections.ctc_speech_recognition", "CTCInspection"),
     "speech_recognition": ("regard.interpret.inspections.speech_recognition", "SpeechRecognitionInspection"),
     "pronunciation": ("regard.interpret.inspections.pronunciation", "PronunciationInspection"),
+    "handwriting": ("regard.interpret.inspections.handwriting", "HandwritingInspection"),
     "story_answering": ("regard.interpret.inspections.story_answering", "StoryInspection"),
     "tapes": ("regard.interpret.inspections.tapes", "TapeInspection"),
 }
@@ -90,7 +91,7 @@ INSPECTIONS_BY_INPUT: Registry = {
 _SINK_ROWS = 64  # query rows of which sinks are found
 _NOTEBOOK_MAPS = 24  # maps that are drawn in a notebook
 _TILE_WEIGHTS = 2**21  # weights of a tile that are computed together: more of them leave the processor's cache
-_COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 64, 64  # columns computed at a time, and blocks of them that are remembered
+_COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 16, 256  # columns computed at a time, and blocks of them that are remembered
 
 
 class Axis(NamedTuple):
@@ -249,7 +250,7 @@ class Inspection:
         return to_uint8(w[:, where][:, :, nearest_columns(w.shape[2], size)])
 
     def tile(
-        self, name: str, head: int, rows: tuple[int, int], columns: tuple[int, int], size: int
+        self, name: str, head: int, rows: tuple[int, int], columns: tuple[int, int], size: int, view: View = "raw"
     ) -> tuple[np.ndarray, float]:
         """Return part of a map as uint8 with at most `size` rows and columns, and the weight that 255 stands for.
 
@@ -266,7 +267,7 @@ class Inspection:
         )
         parts = [
             max_pool_columns(
-                to_numpy(held.rows_of(part.tolist(), heads)[0])[:, :, left:right].mean(0, keepdims=True), size
+                self._rows(held, part.tolist(), heads, view)[:, :, left:right].mean(0, keepdims=True), size
             )
             for part in np.split(picked, range(at_once, many, at_once))
         ]
@@ -276,13 +277,8 @@ class Inspection:
     def row(self, name: str, head: int, query: int, view: View = "raw") -> np.ndarray:
         """Return the weights of one query over all keys, float32; head -1: the mean of all heads."""
         held = self._held(name)
-        n, m = self._shape(held)
-        heads = self._heads(held, head)
-        valued = self._view(held, view) == "value"
-        w = to_numpy(held.rows_of([_check_index(query, n, "query")], heads, valued)[0])[:, 0, :m]
-        which = list(range(held.heads)) if heads is None else heads
-        if view == "without_sink":
-            w = np.stack([remove_sinks(line, self.sinks(name)[h]) for line, h in zip(w, which, strict=True)])
+        query = _check_index(query, self._shape(held)[0], "query")
+        w = self._rows(held, [query], self._heads(held, head), view)[:, 0]
         return np.ascontiguousarray(w.mean(0), dtype=np.float32)
 
     def column(self, name: str, head: int, key: int, view: View = "raw") -> np.ndarray:
@@ -357,6 +353,7 @@ class Inspection:
             "n": n,
             "m": m,
             "exact": held.exact,
+            "normalised": held.normalised,
             "views": self._views(held),
         }
 
@@ -364,6 +361,16 @@ class Inspection:
     def _views(held: LazyMap) -> list[str]:
         offered = {"without_sink": held.normalised, "value": held.norms is not None}
         return [view for view in VIEWS if offered.get(view, True)]
+
+    def _rows(self, held: LazyMap, queries: list[int], heads: list[int] | None, view: View) -> np.ndarray:
+        """Return rows of some heads (None: all) in a view, H n m."""
+        valued = self._view(held, view) == "value"
+        w = to_numpy(held.rows_of(queries, heads, valued)[0])[:, :, : self._shape(held)[1]]
+        if view != "without_sink":
+            return w
+        sinks = self.sinks(held.name)
+        which = range(held.heads) if heads is None else heads
+        return np.stack([remove_sinks(rows, sinks[head]) for rows, head in zip(w, which, strict=True)])
 
     def _view(self, held: LazyMap, view: str) -> str:
         if view not in VIEWS:

@@ -48,7 +48,8 @@ def corners_to_xywh(boxes: Boxes) -> Boxes:
 
 def area(boxes: Boxes) -> Float[Tensor, "..."]:
     """Return the area of boxes given by their corners; 0 where a side is negative."""
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
+    sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)
+    return sides[..., 0] * sides[..., 1]  # the gradient of prod waits for the device
 
 
 def intersection(a: Boxes, b: Boxes) -> Float[Tensor, "..."]:

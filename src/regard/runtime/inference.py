@@ -31,7 +31,9 @@ from regard.blocks.decoder import DecoderBlock
 from regard.blocks.feedforward import FeedForward, GeluFeedForward, ReluFeedForward, TanhGeluFeedForward
 from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Tensor
+from regard.runtime import few_rows
 from regard.runtime.cuda_graph import has_hooks
+from regard.runtime.direct_blocks import use_direct_blocks
 
 PACK_ROWS = 64  # rows that the blocked layout is chosen for; it works for any number
 MIN_ROWS = 6  # fewer rows are padded to this: oneDNN's kernel for one or two rows is slower
@@ -49,8 +51,9 @@ FUSED_ACTIVATIONS: dict[type[nn.Module], tuple[str, str]] = {
 
 def pack_weights(model: nn.Module, rows: int = PACK_ROWS) -> nn.Module:
     """Pack the model's weights in place, for steps of about `rows` rows; calling it again changes nothing."""
-    # for one row the weights are read only once, which is fastest column by column
-    return _replace_linears(model, _PackedLinear if _can_pack() and rows > 1 else _ColumnMajorLinear)
+    # without the kernel for few rows, those of one row are read fastest column by column
+    packs = _can_pack() and (rows > 1 or few_rows.load_library() is not None)
+    return _replace_linears(model, _PackedLinear if packs else _ColumnMajorLinear)
 
 
 def quantize_int8(model: nn.Module) -> nn.Module:
@@ -188,14 +191,19 @@ class _InferenceLinear(nn.Module):
 
 
 class _PackedLinear(_InferenceLinear):
-    """Float32 weights in oneDNN's blocked layout."""
+    """Float32 weights in oneDNN's blocked layout, which a kernel of our own reads for few rows."""
 
     def __init__(self, linear: nn.Linear, activation: tuple[str, str] = ("none", "")) -> None:
         super().__init__(linear, activation)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), PACK_ROWS)
+        self.matrix = few_rows.find_matrix(self.weight, linear)
 
     def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         (name, variant), num_rows = self.activation, x.shape[:-1].numel()
+        if self.matrix is not None and few_rows.is_few(x, num_rows):
+            fused = few_rows.ACTIVATIONS.get(self.activation)
+            found = few_rows.few_rows_linear(x, self.matrix, fused or 0)
+            return self.activated(found) if fused is None else found
         if num_rows < MIN_ROWS:
             padded = x.new_zeros(MIN_ROWS, x.shape[-1])
             padded[:num_rows] = x.reshape(num_rows, x.shape[-1])
@@ -283,6 +291,7 @@ def _replace_linears(model: nn.Module, linear_class: type[_InferenceLinear]) -> 
             setattr(model.get_submodule(parent), last, new)
     if any(isinstance(part, _InferenceLinear) for part in model.modules()):
         _use_matmul_attention(model)
+        use_direct_blocks(model, linear_class, _InferenceFeedForward)
     return model.eval()
 
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from regard.core.errors import BadInput
-from regard.see.grid import axis_labels, grid_columns, linear_norm, panel_size, sqrt_norm
+from regard.see.grid import grid_columns, linear_norm, panel_size, sqrt_norm
 from regard.see.layout import MARGIN, MUTED_INK, Layout, draw_map, font, label_columns, label_rows, max_label_width
 from regard.see.maps import AttentionMaps, MapLike, to_maps
 from regard.see.token_display import visible
@@ -39,7 +39,7 @@ def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
     _draw_paths(axes, maps, 1.4)
     label_rows(axes, maps.rows, height / n)
     label_columns(axes, maps.columns, width / m, above=False)
-    row_label, column_label = axis_labels(maps.kind)
+    row_label, column_label = maps.sides
     axes.set_ylabel(row_label, font=font(8), color=MUTED_INK)
     axes.set_xlabel(column_label, font=font(8), color=MUTED_INK)
     layout.colorbar(left + width + 0.15, top, height, norm)
@@ -102,7 +102,7 @@ def _draw_paths(axes: Axes, maps: AttentionMaps, wide: float) -> None:
 def _title(maps: AttentionMaps) -> str:
     count = 0 if maps.centres is None else maps.centres.shape[-1]
     what = "mean position" if not count else "centre" if count == 1 else f"{count} centres"
-    return f"{maps.name or 'aligner'}, {what}"
+    return f"{maps.title or 'aligner'}, {what}"
 
 
 def _side(count: int) -> float:

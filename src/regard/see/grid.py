@@ -55,7 +55,7 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     draw_map(axes, weights, norm)
     label_rows(axes, maps.rows, high)
     label_columns(axes, maps.columns, wide)
-    row_label, column_label = axis_labels(maps.kind)
+    row_label, column_label = maps.sides
     axes.set_ylabel(row_label, font=font(8), color=MUTED_INK)
     axes.set_xlabel(column_label, font=font(8), color=MUTED_INK)
     if min(wide, high) >= 0.28:
@@ -76,7 +76,7 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
     down = -(-count // across)
     width, height = panel_size(m), panel_size(n)
     left, bottom = MARGIN + max_label_width(maps.rows, 7) + 0.1, max_label_width(maps.columns, 7) + 0.15
-    top, gap, line = MARGIN + 0.4, 0.16, 0.22  # line: the caption over each map
+    top, gap, line = MARGIN + 0.52, 0.16, 0.22  # line: the caption over each map
     full = left + across * width + (across - 1) * gap
     layout = Layout(full + 0.95, top + down * (line + height + gap) - gap + bottom + MARGIN)
 
@@ -92,7 +92,8 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
         if k + across >= count:  # nothing below
             label_columns(axes, maps.columns, width / m, 7, above=False)
     layout.colorbar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else maps.name, 11)
+    layout.text(MARGIN, MARGIN, visible(title) if title else maps.title, 11)
+    layout.text(MARGIN, MARGIN + 0.24, maps.explanation, 8, MUTED_INK)
     return layout.figure
 
 
@@ -102,7 +103,7 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     most = max(len(maps.weights) for maps in all_maps)
     side = float(np.clip(11 / most, 0.45, 1.1))
     captions = [_layer(maps) for maps in all_maps]
-    left, top, gap = MARGIN + max_label_width(captions, 8) + 0.12, MARGIN + 0.62, 0.07
+    left, top, gap = MARGIN + max_label_width(captions, 8) + 0.12, MARGIN + 0.74, 0.07
     full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
     layout = Layout(full + 0.95, top + long + MARGIN)
 
@@ -116,7 +117,9 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     for x, number in enumerate(common):
         layout.text(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
     layout.colorbar(full + 0.18, top, long, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else "all layers and heads", 11)
+    what = all_maps[0].title.split(", ")[-1] if len({maps.kind for maps in all_maps}) == 1 else "attention"
+    layout.text(MARGIN, MARGIN, visible(title) if title else f"{what}, all layers and heads", 11)
+    layout.text(MARGIN, MARGIN + 0.24, all_maps[0].explanation, 8, MUTED_INK)
     return layout.figure
 
 
@@ -186,16 +189,11 @@ def grid_columns(count: int) -> int:
     return next((k for k in (4, 6, 5, 3) if count % k == 0), 4)
 
 
-def axis_labels(kind: str) -> tuple[str, str]:
-    """Return the axis labels of rows and columns."""
-    return ("word", "looks at") if kind == "self" else ("output word", "looks at input word")
-
-
 def _layer(maps: AttentionMaps) -> str:
     return f"layer {maps.layer}" if maps.layer.isdigit() else maps.layer
 
 
 def _title(maps: AttentionMaps, head: int | None) -> str:
     if len(maps.heads) == 1 and head is None:
-        return maps.name
-    return f"{maps.name}, " + (f"mean of {len(maps.heads)} heads" if head is None else f"head {head}")
+        return maps.title
+    return f"{maps.title}, " + (f"mean of {len(maps.heads)} heads" if head is None else f"head {head}")

@@ -41,12 +41,12 @@ def to_uint8(w: np.ndarray) -> tuple[np.ndarray, list[float]]:
     return pixels.astype(np.uint8), scales.astype(float).tolist()
 
 
-def remove_sinks(line: np.ndarray, sinks: list[int]) -> np.ndarray:
-    """Set the sinks of a row to zero and rescale the rest to the same sum."""
-    total, out = line.sum(), line.copy()
-    out[sinks] = 0
-    rest = out.sum()
-    found: np.ndarray = out * (total / rest) if rest > 1e-6 else np.zeros_like(out)
+def remove_sinks(rows: np.ndarray, sinks: list[int]) -> np.ndarray:
+    """Set the sinks of rows (... M) to zero and rescale the rest of each to the same sum."""
+    total, out = rows.sum(-1, keepdims=True), rows.copy()
+    out[..., sinks] = 0
+    rest = out.sum(-1, keepdims=True)
+    found: np.ndarray = np.where(rest > 1e-6, out * (total / np.maximum(rest, 1e-6)), 0)
     return found
 
 

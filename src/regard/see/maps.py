@@ -16,7 +16,7 @@ import torch
 from regard.core.errors import BadInput
 from regard.core.shapes import Tensor
 from regard.core.trace import Trace
-from regard.see.token_display import visible
+from regard.see.token_display import readable_pieces, visible
 
 MapLike = Trace | Tensor | np.ndarray
 
@@ -45,10 +45,51 @@ class AttentionMaps:
         return one
 
     @property
+    def title(self) -> str:
+        """The layer and what it does, in words: "decoder layer 1, cross-attention"."""
+        return layer_title(self.name, self.kind)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What rows are, and what columns are to them."""
+        if self.kind != "self":
+            return "output word", "looks at input word"
+        if self.rows != self.columns and self.rows[:-1] == self.columns[1:]:  # the rows are a token ahead
+            return "predicted token", "from the tokens up to this one"
+        return "word", "looks at"
+
+    @property
+    def explanation(self) -> str:
+        """What the rows and the columns are, in a sentence."""
+        each, others = {
+            "output word": ("an output word", "the input words that it looks at"),
+            "predicted token": ("a token that is predicted", "the tokens that it is predicted from"),
+            "word": ("a word", "the words that it looks at"),
+        }[self.sides[0]]
+        return f"Each row is {each}, its columns are {others}."
+
+    @property
     def layer(self) -> str:
         """The layer's number, read from its name; the name itself where it has none."""
         numbers = re.findall(r"(?<![^.])\d+(?![^.])", self.name)
         return numbers[-1] if numbers else self.name
+
+
+_KINDS = {"self": "self-attention", "cross": "cross-attention", "align": "alignment"}
+
+
+def layer_title(name: str, kind: str) -> str:
+    """Return the name of a layer in words; a name that is no path of modules stays as it is."""
+    if name == "rollout":
+        return "all layers as one (rollout)"
+    if not re.fullmatch(r"\w+(\.\w+)+|aligner", name):
+        return name
+    side = next((side for side in ("encoder", "decoder") if side in name.split(".")), "")
+    numbers = re.findall(r"(?<![^.])\d+(?![^.])", name)
+    layer = f"layer {numbers[-1]}" if numbers else ""
+    words = " ".join(word for word in (side, layer) if word)
+    what = _KINDS.get(kind, kind)
+    return f"{words}, {what}" if words else what
 
 
 def as_trace(seen: MapLike) -> Trace:
@@ -104,4 +145,4 @@ def _names(labels: tuple[str, ...] | None, count: int, queries: tuple[int, ...] 
         if queries is None or len(labels) <= max(indices):
             raise BadInput(f"Got {len(labels)} labels for {count} rows or columns; use `Trace.with_labels`.")
         labels = tuple(labels[i] for i in indices)
-    return tuple(visible(t) for t in labels)
+    return tuple(visible(t) for t in readable_pieces(labels))

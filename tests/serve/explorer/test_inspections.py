@@ -119,7 +119,7 @@ def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(ex
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {"name", "task", "inputs", "output", "options", "examples"}
+        assert set(each) == {*("name", "task", "inputs", "output", "options", "run_options", "examples", "needs_token")}
         first = next(iter(each["inputs"]))
         for example in each["examples"]:
             found = explorer.post("/explore/inspections", json={"model": each["name"], "inputs": {first: example}})
@@ -161,8 +161,9 @@ def test_only_the_newest_inspections_are_cached_within_their_memory_limit():
 
 def test_without_the_explorer_its_routes_are_not_there(pool):
     client = asks(pool)
-    for path in ("/", "/page/main.js", "/explore/models"):
+    for path in ("/page/main.js", "/explore/models"):
         assert client.get(path).status_code == 404
+    assert "page/main.js" not in client.get("/").text  # the page of the service
 
 
 def test_only_files_of_the_page_are_given(explorer):

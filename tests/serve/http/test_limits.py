@@ -359,7 +359,6 @@ def test_other_kinds_of_bodies_and_other_methods_are_refused_by_name(small):
     error(found, 405, "method_not_allowed")
     assert found.headers["allow"] == "POST"
     error(client.get("/v2/anything"), 404, "not_found")
-    error(client.get("/"), 404, "not_found")  # no page without --explore
 
 
 def test_a_bug_of_ours_says_nothing_of_this_machine_and_leaves_its_traceback_in_the_log(small, caplog):

@@ -207,6 +207,7 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
         said = read_line(child, child.stderr)
         assert said.startswith("regard: serving languages, shakespeare at http://127.0.0.1:")
         where = said.partition(" at ")[2].partition(" ")[0]
+        assert read_line(child, child.stderr).startswith(f"regard: try curl {where}/v1/run/languages ")
         asked = {"inputs": ["ROMEO:"], "options": {"max_new_tokens": 60}, "stream": True}
         with httpx.stream("POST", f"{where}/v1/generate", json=asked, timeout=60) as answer:
             lines = answer.iter_lines()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import nn
 
 from regard.attention.capture import AttentionCall, AttentionObserver, DeformableCall
 from regard.attention.capture.watch import nothing_captured_hint, observe_attention, weights_in_chunks
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.protocol import Mechanism
 from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.core.positions import Bias
@@ -143,6 +144,7 @@ class ComputedMap(LazyMap):
     module: Mechanism
     compute: Callable[..., Tensor]  # the mechanism's `weights`, bound at capture time; later patches do not change it
     headwise: bool  # whether heads can be computed one by one
+    log_normalizers: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)  # B 1 N of some heads
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -160,7 +162,8 @@ class ComputedMap(LazyMap):
     def columns_of(self, keys: Sequence[int], head: int, times_value_norm: bool = False) -> Float[Tensor, "B N n"]:
         """Return some columns of one head.
 
-        A mechanism is linear in v: attending to values that are one at these keys gives their columns, through the
+        Those of a softmax need the normalizer of every row, which takes a pass over the whole map and is remembered.
+        Any mechanism is linear in v: attending to values that are one at these keys gives their columns, through the
         fused kernels and without a matrix. They differ from `weights` in the last digit.
         """
         weights_kwargs, own = self.weights_kwargs, self.module
@@ -170,6 +173,13 @@ class ComputedMap(LazyMap):
         _check_range([head], self.heads, "head")
         group = head // (self.heads // self.k.shape[1])
         q, k = self.q[:, [head]], self.k[:, [group]]
+        if type(own) is SoftmaxAttention and weights_kwargs.get("layer_state") is None:
+            mask, dtype = weights_kwargs.get("mask"), torch.promote_types(q.dtype, torch.float32)
+            q, k = q.to(dtype), k.to(dtype)
+            if head not in self.log_normalizers:
+                self.log_normalizers[head] = own.log_normalizers(q, k, mask)
+            w = own.columns(q, k, list(keys), self.log_normalizers[head], mask)[:, 0].to(self.q.dtype)
+            return w * self.value_norms()[:, head, None, list(keys)].to(w) if times_value_norm else w
         v = q.new_zeros(len(k), 1, k.shape[2], len(keys))
         v[:, 0, list(keys), range(len(keys))] = self.value_norms()[:, head, list(keys)].to(v) if times_value_norm else 1
         return own.forward(q, k, v, weights_kwargs.get("mask"), layer_state=weights_kwargs.get("layer_state"))[:, 0]

@@ -31,6 +31,10 @@ from regard.core.positions import Bias, FactorizedBias
 from regard.core.shapes import Float, Rows, Tensor
 from regard.core.validation import Fraction
 
+NORMALIZER_KEYS = 64  # keys whose weights tell the normalizers: as many as a head is usually wide
+LEAST_WEIGHT = 1e-30  # from which on they do, far above what float32 rounds to zero
+QUERY_CHUNK = 256  # rows whose scores are held at once
+
 Backend = Callable[[Tensor, Tensor, Tensor, "Mask | None", "Bias | None", float, float], Tensor]
 
 
@@ -70,6 +74,46 @@ class SoftmaxAttention(Mechanism):
         self.check(q, k, mask, bias)
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         return _weights(q, k, mask, bias, scale, queries)
+
+    def log_normalizers(
+        self, q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H M D"], mask: Mask | None = None
+    ) -> Float[Tensor, "B H N"]:
+        """Return log Z of each query, Z = Σ_m exp(score); -inf where a query sees no key.
+
+        A weight and its score tell it: log Z = s - log w. The fused kernels give the weights of a few keys; rows in
+        which these have next to no weight are summed up.
+        """
+        m, scale = k.shape[2], q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        keys = torch.arange(0, m, -(-m // NORMALIZER_KEYS), device=k.device)
+        one_hot = F.one_hot(keys, m).T.to(q).expand(*k.shape[:2], -1, -1).contiguous()  # else no fused kernel
+        weight, at = self.mix(q, k, one_hot, mask, None).max(-1)
+        found = scaled_products(q, k[:, :, keys], scale).gather(-1, at[..., None])[..., 0] - weight.log()
+        rows = (weight < LEAST_WEIGHT).flatten(0, 1).any(0).nonzero()[:, 0].tolist()
+        for start in range(0, len(rows), QUERY_CHUNK):
+            some = rows[start : start + QUERY_CHUNK]
+            scores, allowed = scaled_products(q[:, :, some], k, scale), dense_mask(q, k, mask, some)
+            scores = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
+            found[:, :, some] = scores.logsumexp(-1)
+        return found
+
+    def columns(
+        self,
+        q: Float[Tensor, "B H N D"],
+        k: Float[Tensor, "B G M D"],
+        keys: list[int],
+        log_normalizers: Float[Tensor, "B H N"],
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "B H N n"]:
+        """Return some columns of `weights`: O(N n D), since the normalizers are known."""
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        weights = (scaled_products(q, k[:, :, keys], scale) - log_normalizers[..., None]).exp()
+        if mask is None:
+            return weights.to(q.dtype)
+        n, m = q.shape[2], k.shape[2]
+        b = torch.arange(len(q), device=q.device)[:, None, None]
+        queries = torch.arange(m - n, m, device=q.device)[None, :, None]
+        allowed = mask.allow(b, queries, torch.tensor(keys, device=q.device)[None, None])
+        return weights.masked_fill(~allowed[:, None], 0.0).to(q.dtype)
 
     def extra_repr(self) -> str:
         return f"backend={self.backend}, dropout={self.dropout}, scale={self.scale or '1/√D'}"

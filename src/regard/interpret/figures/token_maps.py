@@ -11,6 +11,7 @@ from regard import see
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
+from regard.see.maps import to_maps
 
 _OPTIONS = ("layer", "head", "special_tokens", "words")
 
@@ -42,7 +43,13 @@ class TokenMapsFigure(InspectionFigure):
         lines = "\n".join(self.inspection.summary())
         if self.view == "layers":
             return lines
-        return f"{lines}\n\n{see.text_map(self.selected[0], self.options.head, width)}"
+        return f"{lines}\n\n{see.text_map(self.selected[0], self.options.head, width)}\n\n{self._caption()}"
+
+    def _caption(self) -> str:
+        """Say which map is drawn, and what its rows and columns are."""
+        maps, head = to_maps(self.selected[0]), self.options.head
+        many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
+        return f"{maps.title}{many if head is None else f', head {head}'}. {maps.explanation}"
 
     def save(self, file: Path) -> None:
         first, head = self.selected[0], self.options.head

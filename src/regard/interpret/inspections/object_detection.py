@@ -68,7 +68,10 @@ class ObjectDetectionInspection(ImageInspection):
         cells = self.input_axis
         self.axes = {cells: Axis(cells, tokens, positions, [False] * len(tokens))}
         names = [f"{one.query + 1}: {one.label} {100 * one.score:.0f} %" for one in self.said]
-        self.axes["queries"] = Axis("queries", names, [NO_POSITION] * len(names), [False] * len(names))
+        found = {one.query for one in self.objects()}  # the others found nothing
+        self.axes["queries"] = Axis(
+            "queries", names, [NO_POSITION] * len(names), [n not in found for n in range(len(names))]
+        )
         for held in self.store.values():
             rows = "queries" if held.kind == "cross" or self._of_decoder(held.name) else cells
             self._axes_of[held.name] = rows, "queries" if self._of_decoder(held.name) else cells

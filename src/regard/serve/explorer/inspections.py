@@ -64,7 +64,7 @@ class InspectionRequest(BaseModel):
 
 
 class ExplorableModel(BaseModel):
-    """A model on the page: its inputs (name -> kind), its options (name -> JSON schema), its output, and examples.
+    """A model on the page: its inputs (name -> kind), options (name -> JSON schema), output, and examples.
 
     An example is a text, an object of texts by input, or {"title", "file"} with a file of the page.
     """
@@ -74,7 +74,9 @@ class ExplorableModel(BaseModel):
     inputs: dict[str, str]
     output: str
     options: dict[str, Any]
+    run_options: list[str]  # the options of POST /v1/run/NAME
     examples: list[str | dict[str, str]]
+    needs_token: bool  # whether a request of a program must have the token of the service
 
 
 def routes(jobs: Jobs, inspections: InspectionCache) -> APIRouter:
@@ -137,13 +139,19 @@ def _add_query_routes(router: APIRouter, jobs: Jobs, inspections: InspectionCach
 
     @router.get("/inspections/{id}/tile", responses=BYTES, response_class=Response)
     async def tile(
-        id: str, map: Map, head: Head = -1, rows: Span = None, columns: Span = None, size: Size = 256
+        id: str,
+        map: Map,
+        head: Head = -1,
+        rows: Span = None,
+        columns: Span = None,
+        size: Size = 256,
+        view: View = "raw",
     ) -> Response:
         """Part of a map at a resolution; X-Shape: its rows and columns, X-Scale: the weight that 255 is."""
         inspection = inspections.get(id)
         whole = next((each for each in inspection.about()["maps"] if each["name"] == map), {"n": 1, "m": 1})
         down, across = _span(rows, whole["n"]), _span(columns, whole["m"])
-        pixels, scale = await asyncio.to_thread(inspection.tile, map, head, down, across, size)
+        pixels, scale = await asyncio.to_thread(inspection.tile, map, head, down, across, size, view)
         return _pixels(pixels, scale)
 
     @router.get("/inspections/{id}/row", responses=BYTES, response_class=Response)
@@ -203,7 +211,16 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
         labels = set(getattr(predictor, "labels", ()))
         examples = [each for label, each in EXAMPLE_IMAGES.items() if label in labels] or [EXAMPLE_IMAGES["cat"]]
     task = jobs.pool.task(name)
-    return ExplorableModel(name=name, task=task, inputs=inputs, output=output, options=options, examples=examples)
+    return ExplorableModel(
+        name=name,
+        task=task,
+        inputs=inputs,
+        output=output,
+        options=options,
+        run_options=list(type(predictor).options_schema()["properties"]),
+        examples=examples,
+        needs_token=jobs.settings.token is not None,
+    )
 
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:

@@ -16,6 +16,7 @@ from regard.core.errors import RegardError
 from regard.core.trace import Trace
 from regard.interpret.inspection import Inspection
 from regard.see.html_export import MAX_WEIGHTS, Snapshot, fit_sizes, max_pool_columns, sample_rows
+from regard.see.map_views import remove_sinks
 from regard.see.page import rollout_maps
 
 MAX_TOKENS = 512  # of which rollouts are taken
@@ -69,11 +70,8 @@ def _other_view(inspection: Inspection, map: dict[str, Any], raw: np.ndarray, vi
     """Whole maps in another view; the same as `Inspection.row` gives row by row."""
     if view == "value":
         return map_rows(inspection, map, np.arange(map["n"]), valued=True)
-    out = raw.copy()
-    for head, sinks in enumerate(inspection.sinks(map["name"])):
-        out[head][:, sinks] = 0
-    total, rest = raw.sum(-1, keepdims=True), out.sum(-1, keepdims=True)
-    return np.where(rest > 1e-6, out * (total / np.maximum(rest, 1e-6)), 0)
+    sinks = inspection.sinks(map["name"])
+    return np.stack([remove_sinks(rows, own) for rows, own in zip(raw, sinks, strict=True)])
 
 
 def _up_to_each_layer(

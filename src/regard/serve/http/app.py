@@ -1,10 +1,10 @@
 """The service as a FastAPI app with all its routes: ``make_app(ModelPool(["en-de"]), Settings())``.
 
     GET  /health /ready /metrics /openapi.json /v1/models
+    GET  / /docs                    the page of the service (serve.http.docs_page)
     POST /v1/run/NAME               any model, as its predictor declares (serve.http.routes)
     POST /v1/VERB                   the same for the first model that can translate, generate, classify, ...
     POST /v1/completions            compatible with OpenAI's clients (serve.http.completions)
-    GET  / /docs                    pages for people, with curl lines to paste (serve.http.docs_page)
     GET  / /page/... /explore/...   with Settings(explore=True) (serve.explorer)
 
 Requests pass serve.http.middleware first; errors become JSON in serve.http.errors.

@@ -1,176 +1,117 @@
-"""The pages of a service for people: ``/`` lists its models, ``/docs`` every route, each with a curl line to paste.
+"""The page of a service: its models, a curl line for each that can be pasted, and all routes, from the OpenAPI schema.
 
-They are made from the declarations of the predictors, as /openapi.json is, and load nothing but one style sheet of the
-same service.
+GET /docs     the page, one HTML file without scripts
+GET /         the same for a browser, a few lines of JSON for others; with the explorer, the explorer
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
-import regard
 from regard.core.html import escape
 from regard.serve.http.model_pool import ModelPool
-from regard.serve.http.routes import VERBS
 from regard.serve.http.settings import Settings
 from regard.tasks.predictor import Predictor
 
-STYLE = """\
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-pre { overflow-x: auto; padding: .7rem 1rem; border-radius: .4rem; background: #8881 }
-code, pre { font: 14px/1.5 ui-monospace, monospace }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8883 }
-h2 { margin-top: 2.2rem; overflow-wrap: anywhere }
-.scroll { overflow-x: auto }
+FILES = {"image": "photo.jpg", "audio": "recording.wav", "points": "points.ply"}  # placeholders, by kind of input
+STYLE = """
+:root { color-scheme: light dark; --soft: #5b616c; --rule: #e7e4de; --wash: #f3f1ec; --link: #2a66b8; }
+@media (prefers-color-scheme: dark) { :root { --soft: #9ca2ad; --rule: #292d36; --wash: #1f232b; --link: #7db4f5; } }
+body { max-width: 900px; margin: 0 auto; padding: 24px 18px 60px; font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 24px; } h2 { font-size: 18px; margin-top: 36px; } h3 { font-size: 15px; margin: 22px 0 6px; }
+a { color: var(--link); }
+p { margin: 4px 0; color: var(--soft); }
+pre { margin: 6px 0; padding: 10px 12px; border-radius: 8px; background: var(--wash); font: 13px/1.5 ui-monospace,
+  "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
+details { border-top: 1px solid var(--rule); padding: 6px 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+summary b { font: 600 13px ui-monospace, "DejaVu Sans Mono", monospace; }
 """
-FILES = {"image": ("image/png", "photo.png"), "audio": ("audio/wav", "recording.wav"), "points": ("", "points.json")}
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def add_docs(app: FastAPI, pool: ModelPool, settings: Settings) -> None:
-    """Add the pages; ``/`` is the explorer's where there is one."""
+    """Add /docs, and / where the explorer is not there."""
+
+    def page(request: Request) -> Response:
+        content = docs_page(app, pool, str(request.base_url).rstrip("/"), settings.token is not None)
+        return HTMLResponse(content, headers={"Content-Security-Policy": POLICY})
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return HTMLResponse(_page("Regard: the routes of this service", _routes(pool, _base(request), settings)))
+        return page(request)
 
-    @app.get("/docs.css", include_in_schema=False)
-    async def style() -> Response:
-        return Response(STYLE, media_type="text/css")
+    if settings.explore:
+        return
 
-    if not settings.explore:
-
-        @app.get("/", include_in_schema=False)
-        async def index(request: Request) -> Response:
-            return HTMLResponse(_page("Regard: models of this service", _models(pool, _base(request), settings)))
-
-
-def curl_line(cls: type[Predictor], url: str, settings: Settings | None = None) -> str:
-    """Return a curl command that asks a model of this class for one answer."""
-    token = ' -H "Authorization: Bearer $REGARD_TOKEN"' if settings is not None and settings.token else ""
-    kinds = [kind.kind for kind in cls.inputs.values()]
-    if len(kinds) == 1 and FILES.get(kinds[0], ("",))[0]:
-        media, file = FILES[kinds[0]]
-        return f"curl {url}{token} -H 'Content-Type: {media}' --data-binary @{file}"
-    if any(kind in FILES and FILES[kind][0] for kind in kinds):  # several fields, one of them a file
-        parts = (
-            f"-F {name}={f'@{FILES[kind][1]}' if kind in FILES else shlex.quote(_example_value(kind))}"
-            for name, kind in zip(cls.inputs, kinds, strict=True)
-        )
-        return f"curl {url}{token} {' '.join(parts)}"
-    example = cls.examples[0] if cls.examples else _example_item(cls)
-    body = json.dumps({"inputs": [example]}, ensure_ascii=False)
-    return f"curl {url}{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    @app.get("/", include_in_schema=False)
+    async def root(request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return page(request)
+        found = {"service": app.title, "version": app.version, "models": pool.names()}
+        return JSONResponse(found | {"docs": "/docs", "schema": "/openapi.json", "run": "POST /v1/run/MODEL"})
 
 
-def _example_item(cls: type[Predictor]) -> Any:
-    values = {name: _example_value(kind.kind) for name, kind in cls.inputs.items()}
-    return values if len(values) > 1 else next(iter(values.values()))
+def curl_line(address: str, name: str, cls: type[Predictor], with_token: bool = False) -> str:
+    """Return a command for a shell that runs a model on its first example; a file stands for one of the reader's."""
+    words = ["curl", f"{address}/v1/run/{name}"]
+    if with_token:
+        words += ["-H", "Authorization: Bearer TOKEN"]
+    example = next(iter(cls.examples), "")
+    if any(kind.media_types for kind in cls.inputs.values()):
+        for field, kind in cls.inputs.items():
+            words += ["-F", f"{field}=@{FILES.get(kind.kind, 'file')}" if kind.media_types else f"{field}=TEXT"]
+    else:
+        item = example or (dict.fromkeys(cls.inputs, "") if len(cls.inputs) > 1 else "")
+        words += ["-H", "Content-Type: application/json", "-d", json.dumps({"inputs": [item]}, ensure_ascii=False)]
+    return shlex.join(words)
 
 
-def _example_value(kind: str) -> Any:
-    """Return a value of a kind of input of which a class gives no example."""
-    known = {
-        "text": "What is this?",
-        "number": 0,
-        "points": [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]],
-        "graph": {"nodes": 3, "edges": [[0, 1], [1, 2]]},
-    }
-    return known.get(kind, "...")
-
-
-# -- the pages ---------------------------------------------------------------------------------------------------------
-
-
-def _models(pool: ModelPool, base: str, settings: Settings) -> Iterator[str]:
-    yield "<h1>Models of this service</h1>"
-    names = [(name, pool.known_class(name)) for name in pool.names()]
-    yield _table(
-        ("model", "reads", "answers"),
-        ((_link(f"/docs#{name}", name), *_kinds(cls)) for name, cls in names),
-    )
-    yield f"<p>{_link('/docs', 'All routes')}, each with a curl line; {_link('/openapi.json', 'the schema')} for "
-    yield f"programs; {_link('/v1/models', 'the models')} as OpenAI lists them; {_link('/metrics', 'metrics')}.</p>"
-    first = next(((name, cls) for name, cls in names if cls is not None), None)
-    if first is not None:
-        yield f"<p>Ask {_code(first[0])}:</p>{_block(curl_line(first[1], f'{base}/v1/run/{first[0]}', settings))}"
-
-
-def _routes(pool: ModelPool, base: str, settings: Settings) -> Iterator[str]:
-    yield f"<h1>Routes</h1><p>{_link('/', 'Models')} &middot; {_link('/openapi.json', 'the schema for programs')}</p>"
-    if settings.token:
-        yield "<p>This service needs a token: set <code>REGARD_TOKEN</code> in your shell.</p>"
-    known = {name: cls for name in pool.names() if (cls := pool.known_class(name)) is not None}
+def docs_page(app: FastAPI, pool: ModelPool, address: str, with_token: bool = False) -> str:
+    """Return the page."""
+    schema = app.openapi()
+    parts = [f"<h1>{escape(app.title)} {escape(app.version)}</h1>", _links(address)]
+    if with_token:
+        parts.append("<p>Every request needs the token of this service: put it in place of TOKEN.</p>")
+    parts.append("<h2>Models</h2>")
     for name in pool.names():
-        yield f'<h2 id="{escape(name)}">POST /v1/run/{escape(name)}</h2>'
-        cls = known.get(name)
-        if cls is None:
-            yield "<p>Read from a folder of another library; its schema is known once it is loaded.</p>"
-            continue
-        reads, answers = _kinds(cls)
-        yield f"<p>Reads {reads}, answers {answers}.</p>{_block(curl_line(cls, f'{base}/v1/run/{name}', settings))}"
-        options = cls.options_schema()["properties"]
-        if options:
-            yield "<p>Options:</p>"
-            yield _table(("option", "default", "range", "what it does"), map(_option, options.items()))
-    yield "<h2>POST /v1/VERB</h2><p>The first model that can, or the one that <code>model</code> names.</p>"
-    verbs = ((verb, [name for name, cls in known.items() if what.runs(cls)]) for verb, what in VERBS.items())
-    yield _table(
-        ("route", "models"), ((_code(f"/v1/{verb}"), escape(", ".join(names))) for verb, names in verbs if names)
+        if (cls := pool.predictor_class(name)) is None:
+            cls = type(pool.get(name)) if pool.loaded else None
+        parts.append(f"<h3>{escape(name)}</h3>")
+        if cls is not None:
+            reads = ", ".join(f"{field} ({kind.kind})" for field, kind in cls.inputs.items())
+            parts.append(f"<p>{escape(reads)} → {escape(cls.outputs.kind.replace('_', ' '))}</p>")
+            parts.append(f"<pre>{escape(curl_line(address, name, cls, with_token))}</pre>")
+    parts.append("<h2>Requests</h2>")
+    parts += [_operation(path, how, what) for path, ways in schema["paths"].items() for how, what in ways.items()]
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}'
+    title = f"<title>{escape(app.title)}: the service</title>"
+    return f'<!doctype html><html lang="en"><head>{head}</style>{title}</head><body>{"".join(parts)}</body></html>'
+
+
+def _links(address: str) -> str:
+    links = ("/v1/models", "/openapi.json", "/health", "/metrics")
+    found = " · ".join(f'<a href="{link}">{link}</a>' for link in links)
+    return f"<p>at {escape(address)}: {found}</p>"
+
+
+def _operation(path: str, how: str, what: dict[str, Any]) -> str:
+    """Return one route: what it does, and the schema of what it takes."""
+    about = what.get("description") or what.get("summary") or ""
+    taken = {kind: each["schema"] for kind, each in what.get("requestBody", {}).get("content", {}).items()}
+    taken |= {each["name"]: each.get("schema", {}) for each in what.get("parameters", ())}
+    schemas = "".join(
+        f"<p>{escape(name)}</p><pre>{escape(json.dumps(each, indent=1, ensure_ascii=False))}</pre>"
+        for name, each in taken.items()
     )
-    yield "<h2>For OpenAI's clients</h2><p><code>POST /v1/completions</code>, <code>GET /v1/models</code></p>"
-    yield "<h2>The service</h2><p><code>GET /health</code>, <code>/ready</code>, <code>/metrics</code></p>"
-
-
-def _option(named: tuple[str, Mapping[str, Any]]) -> tuple[str, str, str, str]:
-    name, schema = named
-    default = json.dumps(schema["default"]) if schema.get("default") is not None else ""
-    low, high = (schema.get(key) for key in ("minimum", "maximum"))
-    span = f"{'' if low is None else low} to {'' if high is None else high}" if (low, high) != (None, None) else ""
-    if "enum" in schema:
-        span = ", ".join(map(str, schema["enum"]))
-    return _code(name), _code(default) if default else "", escape(span), escape(schema.get("description", ""))
-
-
-def _kinds(cls: type[Predictor] | None) -> tuple[str, str]:
-    if cls is None:
-        return "", ""
-    return escape(", ".join(f"{name}" for name in cls.inputs)), escape(cls.outputs.kind.replace("_", " "))
-
-
-def _base(request: Request) -> str:
-    """Return the address that the client used; the middleware has checked the host."""
-    return f"{request.url.scheme}://{request.headers['host']}"
-
-
-def _page(title: str, parts: Iterable[str]) -> str:
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    foot = f"<p><small>Regard {regard.__version__}. This page loads nothing from elsewhere.</small></p>"
-    style = '<link rel="stylesheet" href="/docs.css">'
-    return f'<!doctype html><html lang="en"><head>{head}{style}</head><body>{"".join(parts)}{foot}</body></html>'
-
-
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    heading = "".join(f"<th>{column}</th>" for column in columns)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{heading}</tr>{lines}</table></div>'
-
-
-def _block(text: str) -> str:
-    return f"<pre><code>{escape(text)}</code></pre>"
-
-
-def _code(text: str) -> str:
-    return f"<code>{escape(text)}</code>"
-
-
-def _link(address: str, text: str) -> str:
-    return f'<a href="{escape(address)}">{escape(text)}</a>'
+    return f"<details><summary><b>{how.upper()} {escape(path)}</b> {escape(about)}</summary>{schemas}</details>"

@@ -70,11 +70,6 @@ class ModelPool:
         """Return the class of a model's predictor without loading it; None where only loading tells."""
         return predictor_class(self._model(name).source)
 
-    def known_class(self, name: str) -> type[Predictor] | None:
-        """Return the class of a model's predictor; None where only loading tells, and it is not loaded."""
-        loaded = self._model(name).predictor
-        return self.predictor_class(name) if loaded is None else type(loaded)
-
     @property
     def loaded(self) -> bool:
         """Whether all models are loaded."""

@@ -63,7 +63,11 @@ class TextEmbedder(EncoderPredictor):
 
     outputs = Embedding
     options = Options
-    examples = ("A cat sat on the mat.", "The feline rested on the rug.", "Stock prices fell sharply.")
+    examples = (
+        "The animal didn't cross the street because it was too tired.",
+        "A cat sat on the mat.",
+        "The feline rested on the rug.",
+    )
 
     def __init__(
         self,

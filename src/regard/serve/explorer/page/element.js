@@ -19,6 +19,11 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Lines of a formula: one that is too long goes on below, set in, so that nothing of it is cut off. */
+export function formulaLines(text) {
+  return element("pre", { class: "formula", tabindex: "0" }, ...text.split("\n").map((line) => element("span", {}, line || " ")));
+}
+
 /** A row of buttons of which one is pressed; arrows move between them. `pick(value)` is called on a choice. */
 export function choice(label, options, pick) {
   const box = element("div", { class: "choice", role: "radiogroup", "aria-label": label });
@@ -58,4 +63,9 @@ export function percent(share) {
   if (Math.abs(value) >= 9.95) return `${value.toFixed(0)} %`;
   if (Math.abs(value) >= 0.095) return `${value.toFixed(1)} %`;
   return value === 0 ? "0 %" : value > 0 ? "< 0.1 %" : "> −0.1 %";
+}
+
+/** A multiple: how many times something. */
+export function times(ratio) {
+  return `${ratio < 0.095 && ratio > 0 ? "< 0.1" : ratio.toFixed(ratio < 9.95 ? 1 : 0)} ×`;
 }

@@ -58,8 +58,8 @@ export async function sample(id, map, size) {
 }
 
 /** Part of one head's map, at most `size` rows and columns: of several rows the middle one, of columns the largest. */
-export async function tile(id, map, head, rows, columns, size) {
-  const weights = binned(map, head, rows, columns, Math.min(size, rows[1] - rows[0]), Math.min(size, columns[1] - columns[0]));
+export async function tile(id, map, head, rows, columns, size, view = "raw") {
+  const weights = binned(map, head, rows, columns, Math.min(size, rows[1] - rows[0]), Math.min(size, columns[1] - columns[0]), view);
   const peak = most(weights);
   return Object.assign(Uint8Array.from(weights, (weight) => byte(weight, peak)), { peak });
 }
@@ -130,8 +130,8 @@ function rowOf(map, head, query, view) {
 }
 
 /** `high` x `wide` bins of a part of a map; where there are fewer cells than bins they are stretched. */
-function binned(map, head, [top, bottom], [left, right], high, wide) {
-  const { n, m } = found(map), { values, rows, columns } = cells(map, head, "raw");
+function binned(map, head, [top, bottom], [left, right], high, wide, view = "raw") {
+  const { n, m } = found(map), { values, rows, columns } = cells(map, head, view);
   const start = (j) => left + Math.floor((j * (right - left)) / wide);
   const binOf = (key) => Math.floor((key * columns) / m);
   const bins = Array.from({ length: wide }, (_, j) => [binOf(start(j)), binOf(Math.max(start(j), start(j + 1) - 1))]);

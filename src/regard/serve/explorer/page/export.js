@@ -7,7 +7,9 @@
 import { canvasPen, draw, svgPen } from "./drawing.js";
 import { element } from "./element.js";
 import * as embedded from "./embedded.js";
-import { headName, word } from "./token_text.js";
+import { sheetOf } from "./sheets.js";
+import { headName } from "./token_text.js";
+import { view } from "./views.js";
 
 const WORDS = 96; // rows or columns, at most, that are labelled
 const CELLS = 256; // per side of a picture, at most
@@ -60,18 +62,17 @@ async function download(id, format) {
 }
 
 async function drawMap(store, pen, suffix) {
-  const { map: name, head } = store.selection, map = store.map();
-  const rows = Math.min(map.n, CELLS), columns = Math.min(map.m, CELLS);
-  const bytes = await store.tile(name, head, [0, map.n], [0, map.m], Math.max(rows, columns));
+  const { map: name, head, view: chosen } = store.selection, map = store.map(), sheet = sheetOf(store);
+  if (!sheet) throw new Error("There is no map to save: choose a token first.");
+  const rows = Math.min(sheet.n, CELLS), columns = Math.min(sheet.m, CELLS);
+  const bytes = await sheet.ask([0, sheet.n], [0, sheet.m], CELLS);
   const values = Float32Array.from(bytes, (byte) => byte / 255);
-  const words = (name, count, most) => {
-    const axis = store.axis(name);
-    return axis && count <= Math.min(WORDS, most) ? axis.tokens.slice(0, count).map((_, k) => word(axis, k)) : [];
-  };
+  const words = (of, count, most) => (count <= Math.min(WORDS, most) ? Array.from({ length: count }, (_, k) => of(k)) : []);
   const style = getComputedStyle(document.body);
+  const { title, whole } = view(chosen, map);
   const picture = {
-    values, rows, columns, left: words(map.rows, map.n, rows), top: words(map.columns, map.m, columns),
-    title: `${store.inspection.model}  ${name}  ${headName(map, head)}`,
+    values, rows, columns, left: words(sheet.names[0], sheet.n, rows), top: words(sheet.names[1], sheet.m, columns),
+    title: [store.inspection.model, ...(whole ? [title] : [name, headName(map, head), ...(chosen === "raw" ? [] : [title])])].join("  "),
   };
   const paper = style.backgroundColor === "rgba(0, 0, 0, 0)" ? "#ffffff" : style.backgroundColor;
   return [await draw(picture, pen(style.color, paper)), suffix];

@@ -4,7 +4,7 @@
  */
 
 import { strongest } from "./colours.js";
-import { element } from "./element.js";
+import { element, formulaLines } from "./element.js";
 import { Matrix } from "./matrix.js";
 
 const PIXELS = 176; // of a matrix, about
@@ -31,7 +31,7 @@ function card(one, subjects, matrices, pick) {
     element("div", { class: "gallery-body" },
       element("div", { class: "gallery-maps" }, ...one.maps.map((map, k) => picture(one, map, subjects[k], matrices))),
       element("div", { class: "gallery-says" },
-        one.formula ? element("pre", { tabindex: "0" }, one.formula) : null,
+        one.formula ? formulaLines(one.formula) : null,
         element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
         one.maps.some((map) => map.drawn) ? element("p", { class: "hint" }, "It has learned parameters, which are random here.") : null)));
 }

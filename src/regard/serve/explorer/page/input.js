@@ -73,7 +73,13 @@ class Input {
     this.text = null;
     this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]) } });
     this.dropped = element("span", { class: "dropped" }, `Drop ${NAMES[kind]} here, or choose one`);
-    const zone = element("label", { class: "drop", for: "file" }, this.picker, this.dropped);
+    this.thumbnail = element("img", { class: "thumbnail", alt: "", hidden: true });
+    this.thumbnail.addEventListener("load", () => {
+      this.thumbnail.classList.toggle("small", Math.max(this.thumbnail.naturalWidth, this.thumbnail.naturalHeight) < 80);
+      this.thumbnail.hidden = false;
+    });
+    this.thumbnail.addEventListener("error", () => (this.thumbnail.hidden = true)); // a format that the browser does not know
+    const zone = element("label", { class: "drop", for: "file" }, this.picker, element("span", {}, this.thumbnail, element("br"), this.dropped));
     zone.addEventListener("dragover", (event) => {
       event.preventDefault();
       zone.classList.add("over");
@@ -91,7 +97,15 @@ class Input {
     if (!file) return;
     this.file = file;
     this.dropped.textContent = file.name;
+    if (this.kind === "image") this.preview(file);
     this.form.requestSubmit();
+  }
+
+  /** Show the picture that was dropped. */
+  preview(file) {
+    URL.revokeObjectURL(this.thumbnail.src);
+    this.thumbnail.hidden = true;
+    this.thumbnail.src = URL.createObjectURL(file);
   }
 
   /** A button for an example: a text, a text with further inputs, or a file of the page. */
@@ -112,11 +126,11 @@ class Input {
     const fields = [...this.required, ...this.options];
     const chosen = Object.fromEntries(fields.map((one) => [one.name, one.get()]).filter(([, value]) => value !== "" && value !== undefined));
     const value = this.text ? this.text.value : this.file;
-    if (!value) return this.store.fail(new Error(this.text ? "Enter a text first." : `Choose ${NAMES[this.kind]} first.`));
+    if (!value) return this.store.refuse(new Error(this.text ? "Enter a text first." : `Choose ${NAMES[this.kind]} first.`));
     try {
       this.store.read({ [this.first]: this.kind in LABELS ? value : JSON.parse(value), ...chosen });
     } catch {
-      this.store.fail(new Error(`The ${this.first} must be JSON.`));
+      this.store.refuse(new Error(`The ${this.first} must be JSON.`));
     }
   }
 

@@ -1,11 +1,9 @@
 /**
  * Interventions on the model: switch heads off, replace their attention, draw a mask, use other positions.
  *
- * Every change is run at once. The original and the changed answer are shown side by side, with the loss of the original
- * answer under both models; "Show its maps" makes the other panes show the changed model.
+ * A change goes to the store; comparison.js runs it and shows both answers.
  */
 
-import { compareAnswers } from "./compare.js";
 import { element } from "./element.js";
 import { Matrix } from "./matrix.js";
 import { loadStylesheet } from "./stylesheet.js";
@@ -31,22 +29,17 @@ export function mount(host, store) {
 
 class Changes {
   constructor(host, store) {
-    Object.assign(this, { store, changes: [], turn: 0, pairs: new Map() });
+    Object.assign(this, { store, pairs: new Map() });
     this.where = element("select", { id: "change-where" });
     this.heads = element("div", { class: "heads", role: "group", "aria-label": "Heads" });
     this.do = element("select", { id: "change-do", on: { change: () => this.kind() } }, ...DO.map(([value, title]) => element("option", { value }, title)));
     this.more = element("div", { class: "change-more" });
     this.add = element("button", { type: "button", class: "primary", id: "change-add", on: { click: () => this.put() } }, "Apply");
-    this.list = element("ul", { class: "changes", "aria-label": "Changes" });
     this.error = element("p", { class: "refused", role: "alert", hidden: true });
-    this.result = element("div", { class: "beside", "aria-live": "polite" });
-    this.show = element("button", { type: "button", class: "quiet", id: "change-show", on: { click: () => this.showMaps() } }, "Show its maps");
-    this.back = element("button", { type: "button", class: "quiet", id: "change-back", on: { click: () => this.clear() } }, "Undo all");
-    this.buttons = element("div", { class: "change-buttons", hidden: true }, this.show, this.back);
     host.append(
       field("Where", this.where), field("Change", this.do), this.more,
       element("div", { class: "field" }, element("span", { class: "label" }, "Heads"), this.heads),
-      this.add, this.error, this.list, this.result, this.buttons,
+      this.add, this.error, element("p", { class: "hint" }, "Or right-click a head in the grid, or press X on it, to switch it off."),
     );
     store.on("inspection", () => this.open());
     store.on("select", () => this.choose());
@@ -55,17 +48,12 @@ class Changes {
     this.kind();
   }
 
-  /** A new inspection: its maps can be changed; existing changes are applied to the new input too. */
+  /** A new inspection: its maps can be changed. */
   open() {
-    const { inspection } = this.store;
-    this.add.disabled = !inspection?.maps.length;
+    this.add.disabled = !this.store.inspection?.maps.length;
     this.pairs.clear();
-    if (inspection && inspection.model !== this.model) this.changes = [];
-    this.model = inspection?.model;
-    if (inspection?.interventions?.length) this.changes = inspection.interventions;
+    this.error.hidden = true;
     this.choose();
-    this.showChanges();
-    if (inspection && this.changes.length) this.compare();
   }
 
   /** Another map or head was chosen in the grid: offer that one. */
@@ -145,63 +133,20 @@ class Changes {
     else if (heads.length < this.heads.children.length) change.heads = heads;
     if (["mechanism", "positions"].includes(change.do)) change.spec = this.spec.value;
     if (change.do === "mask") change.mask = [...this.pairs.values()];
-    if (change.heads?.length === 0) return this.fail(new Error("Choose at least one head."));
-    if (change.mask?.length === 0) return this.fail(new Error("Draw at least one pair first."));
-    this.changes = [...this.changes, change];
-    this.compare();
-  }
-
-  async compare() {
-    this.showChanges();
-    if (!this.changes.length) return this.result.replaceChildren();
-    const turn = ++this.turn;
-    this.result.classList.add("waiting");
-    try {
-      const found = await this.store.post("/explore/interventions", { inspection: this.store.inspection.id, interventions: this.changes });
-      if (turn === this.turn) this.result.replaceChildren(...compareAnswers(found));
-    } catch (error) {
-      if (turn !== this.turn) return;
-      if (["invalid", "not_found"].includes(error.type)) this.changes = this.changes.slice(0, -1); // the last change is not possible
-      this.showChanges();
-      this.fail(error);
-    } finally {
-      if (turn === this.turn) this.result.classList.remove("waiting");
-    }
-  }
-
-  /** List the changes, each with a button to remove it. */
-  showChanges() {
+    if (change.heads?.length === 0) return this.fail("Choose at least one head.");
+    if (change.mask?.length === 0) return this.fail("Draw at least one pair first.");
     this.error.hidden = true;
-    this.buttons.hidden = !this.changes.length;
-    this.list.replaceChildren(...this.changes.map((change, k) => {
-      const drop = () => {
-        this.changes = this.changes.filter((_, other) => other !== k);
-        this.compare();
-      };
-      return element("li", {}, element("span", {}, words(change)), element("button", { type: "button", class: "quiet", "aria-label": `Remove: ${words(change)}`, on: { click: drop } }, "×"));
-    }));
+    this.store.change([...this.store.changes, change]);
   }
 
-  /** Run the input again with the changes and show its maps. */
-  showMaps() {
-    this.store.read(this.store.inputs, this.changes);
-  }
-
-  clear() {
-    const shown = this.store.inspection?.interventions?.length;
-    this.changes = [];
-    this.compare();
-    if (shown) this.store.read(this.store.inputs, []);
-  }
-
-  fail(error) {
-    this.error.textContent = error.message;
+  fail(sentence) {
+    this.error.textContent = sentence;
     this.error.hidden = false;
   }
 }
 
 /** A change in words. */
-function words(change) {
+export function changeInWords(change) {
   const title = DO.find(([value]) => value === change.do)[1];
   if (change.do === "positions") return `positions: ${change.spec}`;
   const heads = change.heads ? `head${change.heads.length > 1 ? "s" : ""} ${change.heads.join(", ")}` : "all heads";

@@ -2,7 +2,7 @@
  * The panels of the lab: tokens and settings on the left, the resulting matrices on the right.
  */
 
-import { element, number } from "./element.js";
+import { element, formulaLines, number } from "./element.js";
 import { galleryOf } from "./gallery.js";
 import { Matrix } from "./matrix.js";
 
@@ -181,7 +181,7 @@ export class Positions extends LabPanel {
 /** The summary of a part and its formula. */
 function formula(...parts) {
   return element("div", { class: "lab-formulas" }, ...parts.filter(Boolean).map(({ name, what, formula: lines, paper }) => element("section", { "aria-label": name },
-    element("p", {}, what, paper ? element("span", { class: "aside" }, `arXiv:${paper}`) : ""), lines ? element("pre", { tabindex: "0" }, lines) : "")));
+    element("p", {}, what, paper ? element("span", { class: "aside" }, `arXiv:${paper}`) : ""), lines ? formulaLines(lines) : "")));
 }
 
 /** Where the vectors and weights come from. */

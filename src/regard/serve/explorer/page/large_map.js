@@ -1,22 +1,23 @@
 /**
- * The large map of one head: rows are queries, columns are keys. The row and the column of the token under the pointer
- * are framed, and pointing into the map points at both.
+ * The large map of what is chosen: a head in a view, or all layers (sheets.js). The row and the column of the token under
+ * the pointer are framed, and pointing into the map points at both.
  *
  * It zooms and moves (gestures.js), in tiles of the resolution that is shown (tiles.js). Where cells are large enough
  * their tokens stand beside them. Another head is shown at the same place, so that heads can be compared.
  */
 
-import { element, percent } from "./element.js";
+import { element, number, percent, times } from "./element.js";
 import { gestures } from "./gestures.js";
+import { sheetOf } from "./sheets.js";
 import { Tiles } from "./tiles.js";
 import { view } from "./views.js";
-import { word } from "./token_text.js";
 import { Zoom } from "./zoom.js";
 
 const MIN_LABEL_PIXELS = 12; // pixels to a cell, from which on a name fits beside it
 const MAX_NAME_PIXELS = 76; // width of the names next to the map, at most
 const LETTER = 6.4; // pixels
 const REST = 80; // milliseconds of rest before finer tiles are asked for
+const MAX_HEIGHT = "52vh";
 const HINT = "Wheel, pinch, + and − zoom; arrows and dragging move.";
 
 /** Build the large map. */
@@ -46,28 +47,36 @@ class LargeMap {
     this.change();
   }
 
-  /** Another head, another map, another inspection: what is shown of it stays the same where sizes allow. */
+  /** Another head, map, view or inspection: what is shown of it stays the same where sizes allow. */
   change() {
     const { store } = this;
-    const map = store.map();
-    this.host.hidden = !map;
-    if (!map) return;
-    const { head } = store.selection;
-    const wanted = `${store.inspection.id} ${map.name} ${head}`;
-    if (wanted === this.shown) return this.mark();
-    this.shown = wanted;
-    const place = [store.inspection.id, map.rows, map.columns, map.n, map.m].join(" ");
-    if (place !== this.place) this.zoom = new Zoom(map.n, map.m);
+    const sheet = sheetOf(store);
+    this.host.hidden = !sheet;
+    if (!sheet) {
+      this.tiles?.end();
+      Object.assign(this, { tiles: null, sheet: null, shown: null });
+      return;
+    }
+    if (String(sheet.id) === this.shown) return this.mark();
+    this.shown = String(sheet.id);
+    this.sheet = sheet;
+    const place = [store.inspection.id, ...store.axes(), sheet.n, sheet.m].join(" ");
+    if (place !== this.place) this.zoom = new Zoom(sheet.n, sheet.m);
     this.place = place;
     this.tiles?.end();
-    this.tiles = new Tiles(map, (rows, columns, size) => store.tile(map.name, head, rows, columns, size), () => this.lay());
-    for (const [box, axis] of [[this.rows, map.rows], [this.columns, map.columns]]) box.style.setProperty("--name-size", `${nameWidth(store.axis(axis))}px`);
-    this.frame.style.aspectRatio = `${Math.max(map.m, map.n / 2)} / ${Math.max(map.n, map.m / 2)}`;
+    this.tiles = new Tiles(sheet, sheet.ask, () => this.lay());
+    const longest = (name, count) => Array.from({ length: count }, (_, k) => name(k).length).reduce((a, b) => Math.max(a, b), 1);
+    for (const [box, name, count] of [[this.rows, sheet.names[0], sheet.n], [this.columns, sheet.names[1], sheet.m]]) box.style.setProperty("--name-size", `${nameWidth(longest(name, count))}px`);
+    const [high, wide] = sheet.isGrid ? [sheet.n, sheet.m] : [Math.max(sheet.n, sheet.m / 2), Math.max(sheet.m, sheet.n / 2)];
+    this.frame.style.aspectRatio = `${wide} / ${high}`;
+    this.host.style.setProperty("--map-width", `calc(${MAX_HEIGHT} * ${wide / high})`); // no higher than that
+    this.frame.dataset.sheet = sheet.isGrid ? "grid" : "map";
     this.lay();
     this.fetch();
   }
 
   act(does) {
+    if (!this.sheet) return;
     does();
     this.host.dataset.drawn = "coarse";
     this.lay();
@@ -86,8 +95,17 @@ class LargeMap {
     this.draw();
     const span = (from, count, all) => `${Math.floor(from)} to ${Math.min(all, Math.ceil(from + count)) - 1} of ${all}`;
     const shown = `Rows ${span(zoom.top, zoom.high, n)}, columns ${span(zoom.left, zoom.wide, m)}.`;
-    const most = this.tiles?.peak === undefined ? "" : `Largest: ${percent(this.tiles.peak)}.`;
+    const most = this.tiles?.peak === undefined ? "" : this.largest();
     this.where.textContent = `${zoom.isWhole ? "" : shown} ${most}`;
+  }
+
+  /** The largest number that is shown, with its unit. */
+  largest() {
+    const { peak } = this.tiles;
+    const { unit = "" } = view(this.store.selection.view, this.store.map());
+    const { shares, patches } = this.sheet; // patches: so many keys, if they are such
+    if (!shares || peak > 1.001) return `Largest: ${number(peak)}${unit && ` ${unit}`}.`;
+    return `Largest: ${percent(peak)}${patches ? ` (${times(peak * patches)} uniform)` : ""}.`;
   }
 
   async fetch() {
@@ -113,56 +131,57 @@ class LargeMap {
 
   /** Names of tokens along the sides, where there is room. */
   name() {
-    const { zoom, store } = this;
-    const map = store.map();
+    const { zoom, sheet } = this;
     const most = Math.floor((this.host.clientWidth - MAX_NAME_PIXELS) / MIN_LABEL_PIXELS);
-    const put = (box, axis, from, count, all) => {
+    const put = (box, word, from, count, all) => {
       const first = Math.floor(from);
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
       box.hidden = !many;
       box.replaceChildren(...Array.from({ length: many }, (_, k) => {
-        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(store.axis(axis), first + k)));
+        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(first + k)));
         made.style.setProperty("--at", (100 * (first + k + 0.5 - from)) / count);
         return made;
       }));
     };
-    put(this.rows, map.rows, zoom.top, zoom.high, map.n);
-    put(this.columns, map.columns, zoom.left, zoom.wide, map.m);
+    put(this.rows, sheet.names[0], zoom.top, zoom.high, sheet.n);
+    put(this.columns, sheet.names[1], zoom.left, zoom.wide, sheet.m);
   }
 
   /** Frame the row and the column that are pointed at. */
   mark() {
-    const { query, key, view: chosen } = this.store.at;
+    if (!this.sheet) return;
+    const at = this.sheet.at(this.store.at);
     const { top, left, high, wide } = this.zoom;
-    const single = !view(chosen).whole;
-    strip(this.marks[0], single ? query : null, top, high, "insetBlockStart", "blockSize");
-    strip(this.marks[1], single ? key : null, left, wide, "insetInlineStart", "inlineSize");
-    for (const [box, index] of [[this.rows, query], [this.columns, key]])
-      for (const name of box.children) name.classList.toggle("marked", single && Number(name.dataset.index) === index);
+    strip(this.marks[0], at[0], top, high, "insetBlockStart", "blockSize");
+    strip(this.marks[1], at[1], left, wide, "insetInlineStart", "inlineSize");
+    for (const [k, box] of [this.rows, this.columns].entries())
+      for (const name of box.children) name.classList.toggle("marked", Number(name.dataset.index) === at[k]);
   }
 
   listen() {
     const { store } = this;
-    const single = () => !view(store.selection.view).whole;
+    const under = (share) => {
+      const { query, key } = this.zoom.cell(...share);
+      return this.sheet.cell(query, key);
+    };
     gestures(this.canvas, {
       zoom: () => this.zoom,
       changed: () => this.act(() => {}),
-      point: (share) => (share ? single() && store.point(this.zoom.cell(...share)) : store.point({})),
-      pick: (share) => store.select({ ...this.zoom.cell(...share), map: store.selection.map }),
+      point: (share) => this.sheet && store.point(share ? under(share) : {}),
+      pick: (share) => Object.keys(under(share)).length && store.select(under(share)),
     });
     new ResizeObserver(() => {
       this.canvas.width = Math.round(this.frame.clientWidth * devicePixelRatio);
       this.canvas.height = Math.round(this.frame.clientHeight * devicePixelRatio);
-      if (this.store.map()) this.lay();
+      if (this.sheet) this.lay();
       this.fetch();
     }).observe(this.frame);
   }
 }
 
-/** Pixels that the names of an axis take up, at most `MAX_NAME_PIXELS`. */
-function nameWidth(axis) {
-  const longest = axis.tokens.reduce((most, _, k) => Math.max(most, word(axis, k).length), 1);
-  return Math.min(MAX_NAME_PIXELS, 8 + LETTER * longest);
+/** Pixels that names take up of which the longest has so many letters, at most `MAX_NAME_PIXELS`. */
+function nameWidth(letters) {
+  return Math.min(MAX_NAME_PIXELS, 8 + LETTER * letters);
 }
 
 function strip(mark, index, from, count, where, length) {

@@ -1,34 +1,48 @@
 /**
- * Lines between words: from the token that is pointed at to what it looks at, the stronger the more, and to it from
- * whoever looks at it. Only where both sides are words, and only where it is asked for: the colours say the same.
+ * Lines between words: from the token that is pointed at to what it attends to, the stronger the more, and to it from
+ * what attends to it; or to what it attends to in every head, each in a colour of its own. Only where both sides are
+ * words, and only where it is asked for: the colours of the words say the same of one head.
  */
 
-import { strength } from "./colours.js";
+import { dark, strength } from "./colours.js";
 import { element } from "./element.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WORTH = 0.15; // of the strongest; weaker lines would only cover the words
+const WORTH_OF_MANY = 0.4; // where every head has lines
 const THICK = 4; // pixels
+const APART = 1.6; // pixels between the lines of two heads
 
-/** The lines over a board, and the button that switches them on. */
+/** The lines over a board, the buttons that switch them on, and what the colours mean. `changed` is told of the buttons. */
 export class Lines {
-  constructor(board) {
-    this.board = board;
-    this.bundles = [];
-    this.on = false;
-    const attributes = { type: "button", class: "quiet", id: "lines", "aria-pressed": "false" };
-    this.button = element("button", { ...attributes, on: { click: () => this.toggle() } }, "Lines");
+  constructor(board, changed) {
+    Object.assign(this, { board, changed, bundles: [], on: false, every: false, heads: 0 });
+    const button = (id, title, act) => element("button", { type: "button", class: "quiet", id, "aria-pressed": "false", hidden: true, on: { click: act } }, title);
+    this.button = button("lines", "Lines", () => this.toggle("on", this.button));
+    this.allButton = button("all-heads", "All heads", () => this.toggle("every", this.allButton));
+    this.legend = element("p", { class: "head-colours hint", hidden: true });
     new ResizeObserver(() => this.draw()).observe(board);
     board.addEventListener("scroll", () => this.draw(), true);
   }
 
-  toggle() {
-    this.on = !this.on;
-    this.button.setAttribute("aria-pressed", String(this.on));
-    this.draw();
+  /** Whether lines are of every head. */
+  get all() {
+    return this.on && this.every && this.heads > 1 && !this.button.hidden;
   }
 
-  /** Draw other ones: [{strip, index, to, weights, peak, which}], from a token of a strip to tokens of another. */
+  /** Whether there may be lines at all. */
+  offer(possible) {
+    this.button.hidden = !possible;
+  }
+
+  toggle(what, button) {
+    this[what] = !this[what];
+    button.setAttribute("aria-pressed", String(this[what]));
+    this.draw();
+    this.changed();
+  }
+
+  /** Draw other ones: [{strip, index, to, weights, peak, which, head}], from a token of a strip to tokens of another. */
   show(bundles) {
     this.bundles = bundles.filter(({ strip, to, weights }) => weights && words(strip) && words(to));
     this.draw();
@@ -36,6 +50,14 @@ export class Lines {
 
   draw() {
     this.drawn?.remove();
+    this.allButton.hidden = !this.on || this.button.hidden || this.heads < 2;
+    const coloured = this.on ? this.bundles.filter(({ head }) => head !== undefined) : [];
+    this.legend.hidden = !coloured.length;
+    this.legend.replaceChildren(...coloured.map(({ head }) => {
+      const one = element("span", {}, `head ${head}`);
+      one.style.setProperty("--colour", headColour(head, coloured.length));
+      return one;
+    }));
     if (!this.on || !this.bundles.length) return;
     this.drawn = document.createElementNS(SVG, "svg");
     this.drawn.setAttribute("class", "lines");
@@ -44,13 +66,22 @@ export class Lines {
     this.board.append(this.drawn);
   }
 
-  *bundle({ strip, index, to, weights, peak, which }) {
+  *bundle({ strip, index, to, weights, peak, which, head }) {
     const from = this.middle(strip, strip.chips.get(index));
     if (!from) return;
+    const one = head !== undefined;
+    const aside = ([x, y]) => [one ? x + APART * (head - (this.bundles.length - 1) / 2) : x, y];
     for (const [key, chip] of to.chips) {
       const strong = strength(weights[key], peak);
-      const at = strong >= WORTH ? this.middle(to, chip) : null;
-      if (at) yield line(...(from.y < at.y ? [from.below, at.above] : [from.above, at.below]), strong, which);
+      const at = strong >= (one ? WORTH_OF_MANY : WORTH) ? this.middle(to, chip) : null;
+      if (!at) continue;
+      const made = line(...(from.y < at.y ? [from.below, at.above] : [from.above, at.below]).map(aside), strong, which);
+      if (one) {
+        made.style.stroke = headColour(head, this.bundles.length);
+        made.setAttribute("stroke-width", String(2.5 * strong));
+        made.dataset.head = head;
+      }
+      yield made;
     }
   }
 
@@ -64,6 +95,9 @@ export class Lines {
     return { y, above: [x, box.top - board.top], below: [x, box.bottom - board.top] };
   }
 }
+
+/** A colour for a head out of so many: even steps of hue at one lightness. */
+export const headColour = (head, many) => `oklch(${dark() ? 0.78 : 0.56} 0.16 ${Math.round((360 * head) / many + 20)})`;
 
 const words = (strip) => strip.chips instanceof Map;
 

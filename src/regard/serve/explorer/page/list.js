@@ -2,24 +2,25 @@
  * The largest weights of a row or a column as a list with numbers.
  */
 
-import { element, number, percent } from "./element.js";
+import { element, percent } from "./element.js";
 import { word } from "./token_text.js";
 
 const LISTED = 6;
 const GAP = 0.005;
 
 /** A heading "name verb" and the tokens with the largest weights, each with a bar; `whole`: they ought to sum to one. */
-export function list(name, verb, weights, axis, which, shares, whole = false) {
+export function list(name, verb, weights, axis, which, format, whole = false) {
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, LISTED);
   const peak = weights[order[0]] || 1;
-  const format = shares ? percent : number;
   const items = order.filter((k) => weights[k] > 0.0005 * peak).map((k) => {
     return barred(word(axis, k), weights[k] / peak, format(weights[k]), axis.special[k]);
   });
   const heading = element("h3", {}, element("b", { dir: "auto" }, name), ` ${verb}`);
   const nothing = items.length ? null : element("p", { class: "hint" }, "no weights above zero");
   const rest = whole && !weights.coarse ? missing(weights) : "";
-  return element("div", { class: `list ${which}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
+  const placed = axis.positions.some((position) => position.box) ? " placed" : "";
+  const sized = placed && axis.tokens.some((token) => token.includes("/")) ? " sized" : ""; // patches of several sizes
+  return element("div", { class: `list ${which}${placed}${sized}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
 }
 
 /** A note about a row that does not sum to one. */

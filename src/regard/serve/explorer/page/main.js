@@ -4,12 +4,14 @@
  * Optional panes are modules with `mount(element, store)`; the tab of a missing one stays hidden.
  */
 
+import { mount as mountComparison } from "./comparison.js";
 import { mount as mountInput } from "./input.js";
 import { mount as mountTokens } from "./token_view.js";
 import { mount as mountMaps } from "./maps.js";
 import * as remote from "./remote.js";
 import { Store } from "./store.js";
 import { mountTheme } from "./theme.js";
+import { mount as mountTour } from "./tour.js";
 
 const store = new Store(remote);
 const find = (id) => document.getElementById(id);
@@ -18,17 +20,19 @@ mountTheme(find("theme"), store);
 mountInput(find("input"), store);
 mountTokens(find("tokens"), store);
 mountMaps(find("maps"), store);
-for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"]]) mountOptional(module, place);
+mountComparison(find("comparison"), store);
+mountTour(find("tour"), store);
+for (const [module, place] of [["./interventions.js", "interventions"], ["./export.js", "export"], ["./request.js", "request"]]) mountOptional(module, place);
 for (const [module, place] of [["./search_view.js", "search"], ["./lab.js", "lab"]]) mountOptional(module, place);
 
 globalThis.regard = { store }; // for debugging
-store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection.id)); // for tests
-store.on("inspection", () => find("pane-attention").classList.toggle("without-maps", !store.inspection.maps.length));
+store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection?.id ?? "")); // for tests
+store.on("inspection", () => find("pane-attention").classList.toggle("without-maps", store.inspection?.maps.length === 0));
 
 window.addEventListener("hashchange", route);
 route();
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") store.select({ query: null, key: null });
+  if (event.key === "Escape" && !event.defaultPrevented) store.select({ query: null, key: null });
 });
 store.open(new URLSearchParams(location.search).get("model"));
 

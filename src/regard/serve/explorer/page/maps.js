@@ -3,14 +3,15 @@
  *
  * A small map is a sample of rows; the exact numbers are asked for when a token is pointed at. Layers arrive one after
  * the other, a few at a time, and are drawn on one canvas (map_canvas.js). The grid is one stop of Tab; arrows move over
- * layers and heads.
+ * layers and heads. A right click or the key X switches a head off, where the model can be changed.
  */
 
 import { strength, strongest } from "./colours.js";
-import { choice, element, press } from "./element.js";
+import { choice, element, number, percent, press } from "./element.js";
 import { mount as mountLarge } from "./large_map.js";
 import { MapCanvas } from "./map_canvas.js";
-import { hasMean, headName } from "./token_text.js";
+import { patchGrid } from "./sheets.js";
+import { hasMean, headName, isAttention } from "./token_text.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
@@ -35,6 +36,7 @@ class Grid {
     this.group = null;
     store.on("inspection", () => this.open());
     store.on("select", () => this.mark());
+    store.on("changes", () => this.cross());
     store.on("theme", () => this.sheet?.repaint());
     this.open();
   }
@@ -50,8 +52,8 @@ class Grid {
     this.tabs = choice("Which attention", options, (k) => this.enter(Number(k)));
     this.tabs.hidden = options.length < 2;
     this.box = element("div", { class: "grid-scroll" });
-    const hint = element("p", { class: "hint" }, "Each square is one head: a row per query token, a column per key token.");
-    this.host.append(element("h2", { class: "pane-title" }, "Layers and heads"), this.tabs, this.box, hint);
+    this.hint = element("p", { class: "hint" });
+    this.host.append(element("h2", { class: "pane-title" }, "Layers and heads"), this.tabs, this.box, this.hint);
     this.mark();
   }
 
@@ -89,7 +91,11 @@ class Grid {
     grid.style.setProperty("--heads", heads + (mean ? 1 : 0));
     grid.append(header(group.maps[0], heads, mean), ...group.maps.map((map) => this.line(map, mean)));
     grid.addEventListener("keydown", (event) => this.move(event));
+    grid.addEventListener("contextmenu", (event) => this.store.canChange && this.flip(event, event.target.closest(".cell")));
     this.box.replaceChildren(grid);
+    const drawn = this.asPatches(group.maps[0]) ? "Each square is one head: its weights on the grid of patches." : "Each square is one head: a row per query token, a column per key token.";
+    this.hint.textContent = this.store.canChange && isAttention(group.maps[0]) ? `${drawn} Right-click or X switches it off.` : drawn;
+    this.cross();
     this.sheet = new MapCanvas(grid, SIZE);
     this.store.painting = this.fetch(group);
   }
@@ -98,13 +104,49 @@ class Grid {
     const heads = [...(mean ? [MEAN] : []), ...Array(map.heads).keys()];
     const cells = heads.map((head) => {
       const name = headName(map, head);
-      const attributes = { type: "button", role: "gridcell", class: head === MEAN ? "cell mean" : "cell", tabindex: "-1" };
+      const attributes = { type: "button", role: "gridcell", class: head === MEAN ? "cell mean" : "cell", tabindex: "-1", "aria-keyshortcuts": this.store.canChange ? "X" : null };
       const choose = () => this.store.select({ map: map.name, head });
-      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } });
+      const made = element("button", { ...attributes, "data-head": head, "data-map": map.name, "data-name": `Layer ${map.layer}, ${name}`, "aria-label": `Layer ${map.layer}, ${name}`, on: { click: choose } });
       this.cells.set(key(map.name, head), made);
       return made;
     });
     return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer)), ...cells);
+  }
+
+  /** Switch the head under a cell off or on. */
+  flip(event, cell) {
+    if (!cell) return;
+    event.preventDefault();
+    this.store.toggle(cell.dataset.map, Number(cell.dataset.head));
+  }
+
+  /** Cross out what is switched off. */
+  cross() {
+    for (const cell of this.cells.values()) {
+      const { map, head } = cell.dataset;
+      const off = Number(head) === MEAN ? [...Array(this.store.map(map)?.heads ?? 0).keys()].every((one) => this.store.isOff(map, one)) : this.store.isOff(map, Number(head));
+      cell.classList.toggle("off", off && this.store.changes.length > 0);
+      cell.setAttribute("aria-label", `${cell.dataset.name}${off ? ", switched off" : ""}`);
+    }
+  }
+
+  /** The grid of patches that the only query of a map attends to; null where there is none. */
+  asPatches(map) {
+    return map.n === 1 ? patchGrid(this.store.axis(map.columns)) : null;
+  }
+
+  /** The heads of a map of one query, as the grids of their patches: {bytes, scale}. */
+  async sampleOfPatches(map, grid) {
+    const rows = await Promise.all(Array.from({ length: map.heads }, (_, head) => this.store.row({ map: map.name, head, query: 0, view: "raw" })));
+    const bytes = new Uint8Array(map.heads * SIZE * SIZE);
+    const scale = rows.map((row) => row.reduce((a, b) => Math.max(a, b), 0));
+    rows.forEach((row, head) => {
+      for (let y = 0; y < SIZE; y++) for (let x = 0; x < SIZE; x++) {
+        const index = grid.cells[Math.floor((y * grid.rows) / SIZE) * grid.columns + Math.floor((x * grid.columns) / SIZE)];
+        bytes[(head * SIZE + y) * SIZE + x] = scale[head] > 0 ? Math.round((255 * row[index]) / scale[head]) : 0;
+      }
+    });
+    return { bytes, scale };
   }
 
   /** Small maps of all layers, those by the chosen one first; a group that is no longer shown asks for no more. */
@@ -115,7 +157,8 @@ class Grid {
       while (left.length && this.group === group) {
         const map = left.shift();
         try {
-          const { bytes, scale } = await this.store.sample(map.name, SIZE);
+          const grid = this.asPatches(map);
+          const { bytes, scale } = await (grid ? this.sampleOfPatches(map, grid) : this.store.sample(map.name, SIZE));
           if (this.group === group) this.paint(map, bytes, scale);
         } catch (error) {
           if (this.group === group) this.store.fail(error);
@@ -138,12 +181,13 @@ class Grid {
 
   labelled(map, head, bytes, peak = 1) {
     const cell = this.cells.get(key(map.name, head));
-    cell.title = `${cell.getAttribute("aria-label")}: largest weight ${peak.toPrecision(2)}`;
+    cell.title = `${cell.dataset.name}: largest weight ${peak > 1.001 ? number(peak) : percent(peak)}`;
     cell.classList.add("drawn");
     return [cell, bytes, strength(peak, strongest(peak, map.m))];
   }
 
   move(event) {
+    if (event.key.toLowerCase() === "x" && !event.ctrlKey && !event.metaKey && !event.altKey && this.store.canChange) return this.flip(event, event.target.closest(".cell"));
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
     if (!step) return;
     event.preventDefault();

@@ -6,15 +6,22 @@ import { element, number, percent } from "./element.js";
 import { barred } from "./list.js";
 import { isDrawn, overlay } from "./overlay.js";
 
+const SVG = "http://www.w3.org/2000/svg";
 const SHOWN = 5;
 const MADE = 224; // pixels of the longer side of a generated image
+const SCORES = { // what the score of a task is, and its unit
+  extractive_qa: ["score of the span", "sum of two logits"],
+  ctc_speech_recognition: ["log-probability", "nats"],
+  speech_recognition: ["log-probability", "nats"],
+  default: ["log-probability", "nats/token"],
+};
 const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 
 /** Show `inspection.output` in an element; whether there was anything to show. `image()` is a promise of its picture. */
 export function answer(host, inspection, image) {
   const output = inspection.output ?? {};
   const drawn = isDrawn(output.kind) && inspection.picture;
-  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : listed(output);
+  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : output.kind === "strokes" ? written(output) : listed(output, inspection.task);
   if (!parts.length && output.kind) parts.push(raw(output));
   if (inspection.warning) parts.push(element("p", { class: "hint note warning", role: "note" }, inspection.warning));
   if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
@@ -30,19 +37,41 @@ function made({ png, frames = [], width, height }) {
   return parts;
 }
 
+/** A line that the model wrote by hand. */
+function written({ text, points, finished }) {
+  let [x, y] = [0, 0];
+  let down = false;
+  const places = points.map(([right, below, lifted]) => {
+    [x, y] = [x + right, y + below];
+    const sign = down ? "L" : "M";
+    down = !lifted;
+    return { sign, x, y };
+  });
+  const [left, top] = ["x", "y"].map((axis) => places.reduce((least, place) => Math.min(least, place[axis]), Infinity) - 0.2);
+  const [right, bottom] = ["x", "y"].map((axis) => places.reduce((most, place) => Math.max(most, place[axis]), -Infinity) + 0.2);
+  const drawing = document.createElementNS(SVG, "svg");
+  for (const [name, value] of Object.entries({ class: "written", viewBox: `${left} ${top} ${right - left} ${bottom - top}`, role: "img", "aria-label": `handwriting: ${text}` })) drawing.setAttribute(name, value);
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", places.map((place) => `${place.sign}${place.x} ${place.y}`).join(""));
+  drawing.append(path);
+  return [drawing, fact("pen", `${points.length} points`), finished ? null : element("p", { class: "hint" }, "cut off: the line was not finished")].filter(Boolean);
+}
+
 /** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */
-function listed({ text, candidates, ...rest }) {
+function listed({ text, candidates, ...rest }, task) {
+  const [scored, unit] = SCORES[task] ?? SCORES.default;
   const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
   if (rest.kind === "classes") delete rest.probability; // that of the label, which stands among the others
   for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
-    if (name === "tags") parts.push(tagged(value));
+    if (name === "score" && typeof value === "number") parts.push(fact(scored, value, unit));
+    else if (name === "tags") parts.push(tagged(value));
     else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
     else if (rest.kind && value !== null) return [raw({ text, candidates, ...rest })];
   }
-  for (const one of candidates ?? []) parts.push(element("p", { class: "fact" }, element("span", { dir: "auto" }, one.text), element("b", {}, number(one.score))));
+  for (const one of candidates ?? []) parts.push(element("p", { class: "fact" }, element("span", { dir: "auto" }, one.text), element("b", {}, `${number(one.score)} ${unit}`)));
   return parts;
 }
 
@@ -83,7 +112,7 @@ function bars(name, shares) {
   return element("div", { class: "list look" }, element("h3", {}, name.replaceAll("_", " ")), element("ol", {}, ...items));
 }
 
-function fact(name, value) {
-  const shown = typeof value === "number" ? Number(value.toPrecision(4)).toString() : String(value);
+function fact(name, value, unit = "") {
+  const shown = typeof value === "number" ? `${Number(value.toPrecision(3))} ${unit}`.trim() : String(value);
   return element("p", { class: "fact" }, element("span", {}, name.replaceAll("_", " ")), element("b", { dir: "auto" }, shown));
 }

@@ -12,6 +12,7 @@ import { word } from "./token_text.js";
 
 const VEIL = 0.6;
 const TINT = 0.72;
+const MAX_TICKS = 8;
 const WIDEST = 1400; // pixels of the canvas, however large the picture is
 
 /** The same functions as `Chips`. `image` is a promise of a Blob, `seconds` the length of a recording. */
@@ -27,7 +28,8 @@ export class Picture {
     this.chips = loose.length ? new Chips(axis, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;
     this.canvas = element("canvas", { class: "picture", tabindex: "0", role: "img", "aria-label": label });
     this.label = label;
-    this.element = element("div", { class: seconds === null ? "shown" : "shown audio" }, this.chips?.element, this.canvas);
+    const ticks = seconds === null ? null : timeAxis(seconds);
+    this.element = element("div", { class: seconds === null ? "shown" : "shown audio" }, this.chips?.element, this.canvas, ticks);
     this.weights = null;
     this.marked = null;
     image.then((blob) => createImageBitmap(blob)).then((bitmap) => this.open(bitmap)).catch(() => this.open(null));
@@ -52,6 +54,12 @@ export class Picture {
 
   repaint() {
     this.chips?.repaint();
+    this.draw();
+  }
+
+  /** Where the recording is being played, in seconds; null: it is not. */
+  play(seconds) {
+    this.playing = this.seconds === null ? null : seconds;
     this.draw();
   }
 
@@ -89,6 +97,9 @@ export class Picture {
     if (this.weights) for (const [index, box] of this.boxes) this.cover(pen, box, strength(this.weights[index], this.peak));
     const box = this.boxes.get(this.marked);
     if (box) this.frame(pen, box);
+    if (this.playing === null || this.playing === undefined) return;
+    pen.fillStyle = dark() ? "#ffffff" : "#1c1f26";
+    pen.fillRect((this.playing / this.seconds) * width - 1, 0, 3, height);
   }
 
   cover(pen, [x, y, w, h], amount) {
@@ -152,4 +163,15 @@ export class Picture {
     }
     return best;
   }
+}
+
+/** The seconds of a recording beneath it, in round steps. */
+function timeAxis(seconds) {
+  const step = [0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60].find((each) => seconds / each <= MAX_TICKS) ?? 60 * Math.ceil(seconds / 60 / MAX_TICKS);
+  const marks = Array.from({ length: Math.floor(seconds / step + 1e-6) + 1 }, (_, k) => {
+    const mark = element("span", {}, `${Number((k * step).toFixed(1))} s`);
+    mark.style.insetInlineStart = `${(100 * k * step) / seconds}%`;
+    return mark;
+  });
+  return element("div", { class: "time-axis", "aria-hidden": "true" }, ...marks);
 }

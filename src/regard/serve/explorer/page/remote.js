@@ -40,8 +40,8 @@ export async function sample(id, map, size) {
 }
 
 /** Part of one head's map, at most `size` cells to a side, as bytes; their `peak` is the weight that 255 is. */
-export async function tile(id, map, head, rows, columns, size) {
-  const query = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size });
+export async function tile(id, map, head, rows, columns, size, view = "raw") {
+  const query = new URLSearchParams({ map, head, rows: rows.join(":"), columns: columns.join(":"), size, view });
   const answer = await ask(`/explore/inspections/${id}/tile?${query}`);
   const bytes = new Uint8Array(await answer.arrayBuffer());
   return Object.assign(bytes, { peak: JSON.parse(answer.headers.get("X-Scale") ?? "1") });

@@ -108,7 +108,7 @@ class SearchView {
 
   /** Take over the last input of the page, unless another was entered here. */
   take(inspection) {
-    if (inspection?.model !== this.chosen?.name || this.touched) return;
+    if (!inspection || inspection.model !== this.chosen?.name || this.touched) return;
     if (this.words) this.words.value = inspection.inputs?.text ?? this.words.value;
     else this.inputs = { inspection: inspection.id };
   }

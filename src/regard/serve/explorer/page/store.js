@@ -3,19 +3,22 @@
  *
  * Panes communicate through the store only:
  *
- *     models   the list of models has come          inspection    `store.inspection` is new
+ *     models   the list of models has come          inspection    `store.inspection` is new, or null: there is none
  *     model    another model was chosen             select  `store.selection` has changed
  *     busy     reading began or ended               point   the pointer or the focus is on another token
  *     error    something could not be done          theme   light became dark or the other way round
+ *     changes  `store.changes`, the interventions to compare with the model as it is
  *
  * A pane is a module with `mount(element, store)`. Numbers come from a *source* (see remote.js): the server, or the data
  * inside an exported file. They are cached, least recently used out first, up to `MAX_CACHE_BYTES` bytes.
  */
 
-import { hasMean } from "./token_text.js";
+import { firstToken } from "./first_token.js";
+import { hasMean, isAttention } from "./token_text.js";
 
 const MAX_CACHE_BYTES = 64 * 1024 * 1024;
 const NOWHERE = { query: null, key: null };
+const START = { map: null, head: -1, view: "raw", ...NOWHERE };
 const ALL_LAYERS = ["rollout", "relevance"]; // views through all layers
 
 /** Whether a view is available for a map of an inspection. */
@@ -33,8 +36,10 @@ export class Store {
     this.model = null;
     this.inspection = null;
     this.inputs = null;
-    this.interventions = [];
-    this.selection = { map: null, head: -1, view: "raw", ...NOWHERE };
+    this.interventions = []; // of the shown inspection
+    this.changes = []; // to compare with it
+    this.canChange = false; // set by the pane that compares
+    this.selection = { ...START };
     this.pointed = { ...NOWHERE };
     this.busy = false;
     this.error = null;
@@ -68,11 +73,48 @@ export class Store {
     if (first) this.choose(first.name);
   }
 
-  /** Choose a model; interventions are reset. */
+  /** Choose a model; nothing of the last one stays: no answer, no selection, no interventions. */
   choose(name) {
+    this.request++; // what the last model still reads is not shown
     this.model = this.models.find((model) => model.name === name) ?? null;
-    this.interventions = [];
+    this.changes = [];
+    this.selection = { ...START };
+    this.clear();
     this.tell("model");
+  }
+
+  /** Show no inspection: the last answer does not belong to what was asked. */
+  clear() {
+    this.inspection = null;
+    this.interventions = [];
+    this.pointed = { ...NOWHERE };
+    Object.assign(this.selection, NOWHERE);
+    this.tell("inspection");
+    this.tell("select");
+  }
+
+  /** Compare the model with these interventions. */
+  change(changes) {
+    this.changes = changes;
+    this.tell("changes");
+  }
+
+  /** Switch a head off (-1: all heads of its map), or on again. */
+  toggle(name, head) {
+    if (!this.canChange || !isAttention(this.map(name))) return;
+    const all = [...Array(this.map(name).heads).keys()];
+    const was = this.changes.find((change) => change.do === "off" && change.map === name);
+    const off = was ? (was.heads ?? all) : [];
+    const heads = head < 0 ? (off.length < all.length ? all : []) : off.includes(head) ? off.filter((one) => one !== head) : [...off, head].sort((a, b) => a - b);
+    const now = { do: "off", map: name, ...(heads.length < all.length ? { heads } : {}) };
+    const rest = this.changes.filter((change) => change !== was);
+    this.change(heads.length ? [...rest, now] : rest);
+  }
+
+  /** Whether a head is switched off by one of the changes; their maps may be patterns. */
+  isOff(name, head) {
+    const fits = (pattern) => new RegExp(`^${pattern.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*")}$`).test(name);
+    return this.changes.some((change) => change.do === "off" && fits(change.map) && (!change.heads || change.heads.includes(head)));
   }
 
   /**
@@ -90,7 +132,7 @@ export class Store {
       const inspection = await this.source.read(this.model.name, inputs, interventions);
       if (turn === this.request) this.show(inspection, interventions);
     } catch (error) {
-      if (turn === this.request) this.fail(error);
+      if (turn === this.request) this.refuse(error);
     } finally {
       if (turn === this.request) {
         this.busy = false;
@@ -104,11 +146,13 @@ export class Store {
   show(inspection, interventions = []) {
     this.inspection = inspection;
     this.interventions = interventions;
+    if (interventions.length) this.changes = interventions;
     this.pointed = { ...NOWHERE };
     const same = inspection.maps.find((map) => map.name === this.selection.map);
     const seen = inspection.maps.filter((each) => each.kind !== "rollout");
     const crossing = seen.filter((each) => each.kind !== "self");
-    const map = same ?? crossing.at(-2) ?? crossing.at(-1) ?? seen.at(-1) ?? null;
+    const inSpace = seen.find((each) => inspection.axes[each.rows].positions.some((position) => position.point)); // all points are in the first layer
+    const map = same ?? inSpace ?? crossing.at(-2) ?? crossing.at(-1) ?? seen.at(-1) ?? null;
     const head = map ? headIn(map, this.selection.head) : 0;
     const view = offers(inspection, map, this.selection.view) ? this.selection.view : "raw";
     this.selection = { map: map ? map.name : null, head, view, ...NOWHERE };
@@ -157,14 +201,12 @@ export class Store {
     return same ?? { name: "answers", tokens, positions: tokens.map(() => ({ none: true })), special: tokens.map(() => false) };
   }
 
-  /** The initially pinned token: the class token of an image, the answer, or a word past the middle. */
+  /** The token that is pinned first: of relevance the answer that was given, else one that is worth a look. */
   initialToken() {
     const [rows, columns] = this.axes();
-    const { tokens, special, name } = this.querySide;
-    const pictured = this.axis(columns).positions.some((position) => position.box);
-    const words = [...tokens.keys()].filter((k) => !special[k]);
-    const first = name === "answers" ? Math.max(0, tokens.indexOf(this.inspection.output.label)) : 0;
-    const query = rows === null || (pictured && special[0]) ? first : (words[Math.floor(0.6 * words.length)] ?? 0);
+    const given = Math.max(0, this.querySide.tokens.indexOf(this.inspection.output.label));
+    const isAnswer = rows === null && this.querySide.name === "answers";
+    const query = isAnswer ? given : firstToken(this.querySide);
     return { query, key: rows === columns ? query : null };
   }
 
@@ -197,10 +239,10 @@ export class Store {
     return this.get(["sample", map, size], () => this.source.sample(this.inspection.id, map, size));
   }
 
-  /** A part of one head's map as bytes; rows and columns are [from, to]. */
-  tile(map, head, rows, columns, size) {
-    const ask = () => this.source.tile(this.inspection.id, map, head, rows, columns, size);
-    return this.get(["tile", map, head, ...rows, ...columns, size], ask);
+  /** A part of one head's map in a view of single heads, as bytes; rows and columns are [from, to]. */
+  tile(map, head, rows, columns, size, view = "raw") {
+    const ask = () => this.source.tile(this.inspection.id, map, head, rows, columns, size, view);
+    return this.get(["tile", map, head, ...rows, ...columns, size, view], ask);
   }
 
   /** The exact row of one query: m float32 numbers. */
@@ -242,6 +284,13 @@ export class Store {
   /** Show an error. */
   fail(error) {
     this.error = error;
+    this.tell("error");
+  }
+
+  /** Show why an input was not read; the answer to the last one goes. */
+  refuse(error) {
+    this.error = error;
+    this.clear();
     this.tell("error");
   }
 }

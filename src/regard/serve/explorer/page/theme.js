@@ -2,12 +2,14 @@
  * Light or dark: what the system likes, until the switch is pressed; the choice is remembered where that is allowed.
  */
 
+import { recall, remember } from "./memory.js";
+
 const KEY = "regard-theme";
 
 /** Make a button the switch; everyone who draws hears "theme". */
 export function mountTheme(button, store) {
   const liked = window.matchMedia("(prefers-color-scheme: dark)");
-  let chosen = remembered();
+  let chosen = ["dark", "light"].find((theme) => theme === recall(KEY));
   const show = () => {
     const theme = chosen ?? (liked.matches ? "dark" : "light");
     document.documentElement.dataset.theme = theme;
@@ -17,26 +19,9 @@ export function mountTheme(button, store) {
   };
   button.addEventListener("click", () => {
     chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    remember(chosen);
+    remember(KEY, chosen);
     show();
   });
   liked.addEventListener("change", show);
   show();
-}
-
-function remembered() {
-  try {
-    const found = localStorage.getItem(KEY);
-    return found === "dark" || found === "light" ? found : null;
-  } catch {
-    return null; // a browser that forbids it forgets the choice, nothing more
-  }
-}
-
-function remember(theme) {
-  try {
-    localStorage.setItem(KEY, theme);
-  } catch {
-    // as above
-  }
 }

@@ -17,7 +17,10 @@ const AT_ONCE = 2; // requests under way
 const KEPT = 64; // tiles
 
 export class Tiles {
-  /** @param ask (rows, columns, size) -> the promise of bytes with their `peak` @param changed called when one has come */
+  /**
+   * @param map {n, m, shares}: rows, columns, and whether its numbers are shares of one
+   * @param ask (rows, columns, size) -> the promise of bytes with their `peak` @param changed called when one has come
+   */
   constructor(map, ask, changed) {
     Object.assign(this, { map, ask, changed, tiles: new Map(), wanted: [], ended: false });
     this.whole = this.place(0, 0, power(map.n / SIDE), power(map.m / SIDE));
@@ -82,7 +85,9 @@ export class Tiles {
 
   /** The same weight has the same colour in every tile. */
   paint({ bytes, wide, high, canvas }) {
-    const strong = Math.sqrt(bytes.peak / strongest(this.peak, this.map.m));
+    const { shares, keys, m } = this.map;
+    const most = shares ? strongest(this.peak, keys ?? m) : this.peak;
+    const strong = most > 0 ? Math.sqrt(bytes.peak / most) : 0;
     canvas.getContext("2d").putImageData(painted(bytes, wide, high, strong), 0, 0);
   }
 

@@ -3,11 +3,17 @@
  * a head is called.
  */
 
+const PATCH = /^(\d+),(\d+)(?: \/ (\d+))?$/; // row, column, and the side of the patch where there are several sizes
 const letters = new WeakMap(); // of each axis: positions count whole characters, a string counts halves of some
 
-/** The text a token stands for, spaces and line ends as signs. */
+/** The text a token stands for, spaces and line ends as signs; a patch or a frame is told by its place, with units. */
 export function word(axis, index) {
-  return visible(piece(axis, index) || axis.tokens[index]);
+  const token = axis.tokens[index];
+  const { box, time } = axis.positions[index] ?? {};
+  const patch = box ? PATCH.exec(token) : null;
+  if (patch) return `row ${patch[1]}, col ${patch[2]}${patch[3] ? ` (${patch[3]} px)` : ""}`;
+  if (time && /^\d+(\.\d+)?$/.test(token)) return `${token} s`;
+  return visible(piece(axis, index) || token);
 }
 
 /** The piece of text at a token's position, as it is; "" where it has none. */
@@ -24,6 +30,9 @@ export function headName(map, head) {
   const name = map.named?.[head] ?? head;
   return map.kind === "rollout" ? `${name} of heads` : `head ${name}`;
 }
+
+/** Whether heads make a map: not a rollout over them, nor what was found by a search. */
+export const isAttention = (map) => !["rollout", "lattice", "labels"].includes(map?.kind);
 
 /** Whether the mean of a map's heads means something. */
 export const hasMean = (map) => map.heads > 1 && map.kind !== "rollout";

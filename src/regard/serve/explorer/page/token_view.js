@@ -7,18 +7,24 @@
  */
 
 import { Chips } from "./chips.js";
-import { strongest } from "./colours.js";
-import { choice, element, press } from "./element.js";
+import { colour, dark, strongest } from "./colours.js";
+import { choice, element, number, percent, press, times } from "./element.js";
 import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
 import { Picture } from "./picture.js";
 import { PointCloud } from "./point_cloud.js";
+import { lineOf } from "./sheets.js";
+import { Sound } from "./sound.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
 import { headName, word } from "./token_text.js";
 
-const REST = 200; // milliseconds
+const REST = 25; // milliseconds
+const SCALES = [
+  { value: "times", title: "Relative to uniform", hint: "How many times the weight of uniform attention; colour begins above 1 ×" },
+  { value: "share", title: "Percent", hint: "The weights themselves" },
+];
 
 /** Build the pane of tokens. */
 export function mount(host, store) {
@@ -36,14 +42,21 @@ class TokenView {
     this.views = choice("Kind of weights", VIEWS.map((each) => ({ ...each, hint: each.says })), (value) => store.select({ view: value }));
     this.views.classList.add("views-choice");
     this.says = element("p", { class: "says" });
+    this.scale = "times";
+    this.scales = choice("Scale", SCALES, (value) => this.rescale(value));
+    this.scales.classList.add("scales");
+    this.legend = element("p", { class: "legend hint" });
     this.board = element("div", { class: "board" });
-    this.lines = new Lines(this.board);
-    this.lines.button.hidden = true;
+    this.lines = new Lines(this.board, () => this.light());
+    this.sound = new Sound((seconds) => this.panels?.forEach(({ strip }) => strip.play?.(seconds)));
     this.lists = element("div", { class: "weight-lists", "aria-live": "polite" });
     this.note = element("aside", { class: "hides" });
-    this.body = element("div", {}, this.views, this.says, this.board, this.lists, this.note);
-    host.append(element("div", { class: "bar" }, this.heading, element("div", { class: "ways" }, this.lines.button, this.compareButton)), this.body);
+    const tools = element("div", { class: "tools" }, this.sound.element, this.scales, this.legend);
+    this.body = element("div", {}, this.views, this.says, this.board, this.lines.legend, tools, this.lists, this.note);
+    const ways = element("div", { class: "ways" }, this.lines.allButton, this.lines.button, this.compareButton);
+    host.append(element("div", { class: "bar" }, this.heading, ways), this.body);
     store.on("inspection", () => (this.shown = null));
+    store.on("busy", () => this.change());
     store.on("select", () => this.change());
     store.on("point", () => this.light());
     store.on("theme", () => this.panels?.forEach((panel) => panel.strip.repaint()));
@@ -62,7 +75,7 @@ class TokenView {
     const { store } = this;
     const map = store.map();
     this.body.hidden = this.compareButton.hidden = !map;
-    if (!map) return this.heading.replaceChildren(store.inspection ? "This model has no attention maps" : "No input yet");
+    if (!map) return this.empty();
     const chosen = view(store.selection.view, map);
     const offered = OF_A_HEAD.filter(({ value }) => offers(store.inspection, map, value));
     this.compareButton.hidden = offered.length < 2;
@@ -76,7 +89,31 @@ class TokenView {
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
     this.shown = wanted;
+    const onPicture = this.below.some(({ strip }) => strip instanceof Picture && strip.seconds === null);
+    this.scales.hidden = !onPicture || !kinds.every((kind) => kind.shares);
+    press(this.scales, this.scale);
     this.light();
+  }
+
+  /** There is no map to show: nothing that is still asked for may come either. */
+  empty() {
+    const { store } = this;
+    this.turn++;
+    this.lines.offer(false);
+    this.sound.open(null);
+    const why = store.inspection ? "This model has no attention maps" : store.busy ? "Running…" : store.error ? "No answer" : "No input yet";
+    this.heading.replaceChildren(why);
+  }
+
+  rescale(value) {
+    this.scale = value;
+    press(this.scales, value);
+    this.light();
+  }
+
+  /** Whether weights are told relative to uniform attention: on pictures, if that is chosen, where they are shares. */
+  get relative() {
+    return this.scale === "times" && !this.scales.hidden;
   }
 
   build(kinds) {
@@ -84,7 +121,7 @@ class TokenView {
     const [rows, columns] = store.axes();
     const own = rows === columns;
     const several = Object.keys(store.inspection.axes).length > 1;
-    const title = (what, axis) => (several || !own ? `${what}: ${axis.replaceAll("_", " ")}` : what);
+    const title = (what, axis) => (axis !== what.toLowerCase() && (several || !own) ? `${what}: ${axis.replaceAll("_", " ")}` : what);
     const who = rows === null ? "Answer" : title(kinds[0].who ?? "Queries", rows);
     this.above = this.panel(store.querySide, "seen", who, "query", own);
     this.below = kinds.map((kind) => {
@@ -94,8 +131,10 @@ class TokenView {
     this.panels = [this.above, ...this.below];
     const pictured = this.panels.every(({ strip }) => strip instanceof PointCloud || (strip instanceof Picture && strip.seconds === null));
     this.board.className = `board${pictured ? " pictured" : ""}${kinds.length > 1 ? " compared" : ""}`;
-    this.lines.button.hidden = kinds.length > 1 || this.panels.some(({ strip }) => !(strip instanceof Chips)); // between words
+    this.lines.offer(kinds.length < 2 && this.panels.every(({ strip }) => strip instanceof Chips)); // between words
     this.lines.show([]);
+    const timed = this.panels.some(({ strip }) => strip instanceof Picture && strip.seconds !== null);
+    this.sound.open(timed ? Object.values(store.inputs ?? {}).find((input) => input instanceof Blob) : null);
     this.board.replaceChildren(this.above.element, element("div", { class: "below" }, ...this.below.map((panel) => panel.element)));
   }
 
@@ -153,15 +192,19 @@ class TokenView {
     else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
   }
 
-  /** The column too; it costs more than a row, so for a long text only once the pointer rests and the maps are there. */
+  /** The column too, one at a time: of a long text once the pointer rests and the maps are there, since it costs more. */
   async column(at, looks, turn) {
     const { store } = this;
     if (store.map().n >= LONG) await Promise.all([store.painting, new Promise((go) => setTimeout(go, REST))]);
-    if (turn !== this.turn) return;
+    if (turn !== this.turn || this.askingColumn) return; // the running request will see that `turn` has changed
+    this.askingColumn = true;
     try {
       this.show(at, looks, await store.column(at), turn);
     } catch (error) {
       if (turn === this.turn) this.dim(error.message, "refused");
+    } finally {
+      this.askingColumn = false;
+      if (turn !== this.turn) this.light();
     }
   }
 
@@ -169,19 +212,56 @@ class TokenView {
   show(at, looks, seen, turn = this.turn) {
     if (turn !== this.turn) return;
     const { above, below, store } = this;
-    below.forEach(({ strip, kind }, k) => strip.light(looks[k] ?? null, peak(looks[k], kind), kind.shares));
-    above.strip.light(seen, peak(seen, view(at.view), store.map().m), view(at.view).shares);
-    const [{ strip, kind }] = below;
-    const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
-    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), store.map().m), which: "seen" };
-    this.lines.show(below.length > 1 ? [] : [look, back]);
+    below.forEach(({ strip, kind }, k) => strip.light(...this.tones(looks[k] ?? null, kind)));
+    const own = view(at.view);
+    above.strip.light(...this.tones(seen, own, store.map().m));
+    for (const { element: made, strip } of this.panels) made.classList.toggle("in-percent", Boolean(strip.numbered?.length));
+    const [{ kind }] = below;
+    this.explain(looks[0], kind);
+    this.connect(at, looks, seen, turn);
     this.tell(at, looks, seen);
   }
 
-  async row(at) {
-    if (!view(at.view).whole) return this.store.row(at);
-    const cells = await (at.view === "rollout" ? this.store.rollout(at.query) : this.store.relevance(at.query));
-    return spread(cells, this.below[0].axis);
+  /** What a strip is lit by: numbers, the one with the strongest colour, and whether they are shown as percentages. */
+  tones(weights, kind, keys = weights?.length) {
+    if (!weights || !this.relative) return [weights, peak(weights, kind, keys), kind.shares];
+    const above = weights.map((weight) => Math.max(0, Math.log2(weight * keys)) ** 2); // strips take the root
+    return [above, above.reduce((a, b) => Math.max(a, b), 4), false];
+  }
+
+  /** The scale of colours under pictures. */
+  explain(weights, kind) {
+    const onPicture = this.below.every(({ strip }) => strip instanceof Picture && strip.seconds === null);
+    this.legend.hidden = !onPicture || !weights;
+    if (this.legend.hidden) return;
+    const most = weights.reduce((a, b) => Math.max(a, b), 0);
+    const bar = element("span", { class: "scale-bar" });
+    bar.style.background = `linear-gradient(to right, transparent, ${colour(dark() ? 0.7 : 0.72)})`;
+    const top = this.relative ? Math.max(4, most * weights.length) : peak(weights, kind);
+    const ends = this.relative ? ["1 ×", `${times(top)} uniform`] : kind.shares ? ["0 %", percent(top)] : ["0", `${number(top)} ${kind.unit ?? ""}`];
+    this.legend.replaceChildren(ends[0], bar, ends[1]);
+  }
+
+  /** Lines between words: of the chosen head, or of every head in a colour of its own. */
+  async connect(at, looks, seen, turn) {
+    const { above, below, store } = this;
+    const [{ strip, kind }] = below;
+    const map = store.map();
+    const single = below.length === 1 && !kind.whole;
+    this.lines.heads = single ? map.heads : 0;
+    if (this.lines.all && looks[0]) {
+      const weights = await Promise.all(Array.from({ length: map.heads }, (_, head) => store.row({ ...at, head, view: kind.value }))).catch(() => null);
+      if (turn !== this.turn || !weights) return;
+      const most = Math.max(...weights.map((row) => peak(row, kind)));
+      return this.lines.show(weights.map((row, head) => ({ strip: above.strip, index: at.query, to: strip, weights: row, peak: most, which: "look", head })));
+    }
+    const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
+    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), map.m), which: "seen" };
+    this.lines.show(below.length > 1 ? [] : [look, back]);
+  }
+
+  row(at) {
+    return view(at.view).whole ? lineOf(this.store, at.view, at.query, this.below[0].axis) : this.store.row(at);
   }
 
   dim(sentence, kind = "hint") {
@@ -192,15 +272,22 @@ class TokenView {
 
   /** List the largest weights. */
   tell(at, looks, seen) {
-    const { above, below } = this;
+    const { above, below, store } = this;
+    const isShare = store.map().normalised ?? true;
     const lists = looks.map((weights, k) => {
       const { kind, axis } = below[k];
       const verb = looks.length > 1 ? kind.title.toLowerCase() : kind.verb;
-      return list(word(above.axis, at.query), verb, weights, axis, "look", kind.shares, kind.sums ?? kind.shares);
+      return list(word(above.axis, at.query), verb, weights, axis, "look", this.format(kind, weights.length), isShare && (kind.sums ?? kind.shares));
     });
     const by = below[0].kind.seen ?? "is attended to by";
-    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", view(at.view).shares));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", this.format(view(at.view), store.map().m)));
     this.lists.replaceChildren(element("div", { class: "lists" }, ...lists));
+  }
+
+  /** How a weight is written: with its unit. */
+  format(kind, keys) {
+    if (this.relative) return (weight) => times(weight * keys);
+    return kind.shares ? percent : (weight) => `${number(weight)} ${kind.unit ?? ""}`.trim();
   }
 }
 
@@ -216,15 +303,6 @@ function titled(map, head, chosen) {
 /** The limits of a view, under its name if there are several. */
 function hidden(kind, several) {
   return element("p", {}, several ? element("b", {}, `${kind.title}. `) : null, kind.hides);
-}
-
-/** Assign numbers of input cells to tokens; a token without a position has no cell. */
-function spread(cells, axis) {
-  if (cells.length === axis.tokens.length) return cells;
-  const out = new Float32Array(axis.tokens.length);
-  const placed = [...axis.tokens.keys()].filter((k) => !axis.positions[k].none);
-  placed.forEach((index, k) => (out[index] = cells[k] ?? 0));
-  return out;
 }
 
 /** The weight that gets the strongest colour. */

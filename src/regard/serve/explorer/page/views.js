@@ -26,10 +26,11 @@ export const VIEWS = [
   },
   {
     value: "value",
-    shares: false, // norms and scores do not sum to one
+    shares: false, // norms do not sum to one
+    unit: "norm",
     verb: "takes from",
     title: "Value-weighted",
-    says: "Each weight times the norm of its value vector after the output projection.",
+    says: "Each weight times the norm of its value vector after the output projection: a length in the model's own units.",
     hides:
       "Norms are not directions: two long vectors can cancel each other, and what later layers do with the sum is not " +
       "shown.",
@@ -47,11 +48,11 @@ export const VIEWS = [
   },
   {
     value: "relevance",
-    shares: false, // norms and scores do not sum to one
+    shares: true, // of the sum
     verb: "depends on",
     title: "Relevance",
     whole: true,
-    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on.",
+    says: "Weights times their gradients, through all layers: which parts of the input this answer depends on, as shares of their sum.",
     hides:
       "A gradient describes small changes near this input. It may miss saturated effects, and it explains one answer at " +
       "a time.",

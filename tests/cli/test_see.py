@@ -1,0 +1,36 @@
+"""`regard see` in a folder with files of the user's own."""
+
+from regard import cli
+
+LINE = ["see", "two dogs .", "--model"]
+
+
+def test_see_never_replaces_a_file_silently(translator_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "attention.png").write_bytes(b"mine")
+    assert cli.main([*LINE, str(translator_folder)]) == 0
+    assert capsys.readouterr().out.endswith("drawn: attention-2.png\n")
+    assert (tmp_path / "attention.png").read_bytes() == b"mine"
+    assert cli.main([*LINE, str(translator_folder)]) == 0
+    assert capsys.readouterr().out.endswith("drawn: attention-3.png\n")
+    assert cli.main([*LINE, str(translator_folder), "-o", "attention.png", "-o", "new.png"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("drawn: attention.png (in place of the file that was there)\ndrawn: new.png\n")
+    assert (tmp_path / "attention.png").read_bytes() != b"mine"
+
+
+def test_the_drawing_says_what_is_drawn_without_marks_of_spaces(translator_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*LINE, str(translator_folder)]) == 0
+    out = capsys.readouterr().out
+    assert "cross-attention, mean of " in out
+    assert "Each row is an output word, its columns are the input words that it looks at." in out
+    assert "▁" not in out
+
+
+def test_the_gallery_of_mechanisms_takes_a_free_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mechanisms.html").write_text("mine")
+    assert cli.main(["see", "two dogs", "--mechanisms"]) == 0
+    assert capsys.readouterr().out.endswith("drawn: mechanisms-2.html\n")
+    assert (tmp_path / "mechanisms.html").read_text() == "mine"
