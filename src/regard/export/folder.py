@@ -307,4 +307,5 @@ def line_difference(wanted: str, found: str) -> float:
 def _save_arrays(path: Path, graph: Graph) -> None:
     import numpy as np
 
-    np.savez(path, **{name: x.numpy() for name, x in zip(graph.inputs, graph.traced, strict=True)})
+    arrays: dict[str, Any] = {name: x.numpy() for name, x in zip(graph.inputs, graph.traced, strict=True)}
+    np.savez(path, **arrays)
