@@ -387,7 +387,7 @@ def runs_section(all_runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _training(run: Mapping[str, Any]) -> Iterator[str]:
     """Yield the duration, updates and speed of a run, as far as recorded."""
     if "minutes" in run:
-        yield f"{run['minutes']:g} minutes"
+        yield pluralize(f"{run['minutes']:g}", "minute")
     if "steps" in run:
         yield f"{run['steps']:,} updates"
     if "epochs" in run:

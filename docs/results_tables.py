@@ -34,9 +34,9 @@ def mean_and_range(values: Sequence[float], digits: int = 2) -> str:
     return f"{sum(values) / len(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Return e.g. "1 thread" or "2 threads"."""
-    return f"{count} {noun}{'s' if count != 1 else ''}"
+def pluralize(count: int | str, noun: str) -> str:
+    """Return e.g. "1 thread" or "2 threads"; a count may be formatted already."""
+    return f"{count} {noun}{'s' if str(count) != '1' else ''}"
 
 
 def describe_search(score: Mapping[str, Any]) -> str:

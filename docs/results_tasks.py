@@ -95,7 +95,7 @@ def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
         corpus = f"{corpus} {data['size']}, {len(data['tasks']) or 20} tasks"
     if data["name"] == "binarized_images":
         corpus = f"binarised {corpus}"
-    return {"task": task, "corpus": corpus, "unit": _unit(task, "loss", data).partition(",")[0]}
+    return {"task": task, "corpus": corpus, "unit": _item(task, data)}
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -111,8 +111,8 @@ def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) 
         )  # then the search settings apply to all numbers of the row
         settings = ("stride", "context", *(("beam_size", "length_penalty") if has_signature else ()))
         search = {key: found[key] for key in settings if key in found}
-        size, counted = cls.split_size, _unit(task, "loss", recipe["data"]).partition(",")[0]
-        name = f"{counted}s" if cls.unit == size else size
+        size = cls.split_size
+        name = f"{_item(task, recipe['data'])}s" if cls.unit == size else size
         counts = {"counts": {name: found[size]}} if size in found else {}
         for key in COLUMNS:
             metric = find_metric(
@@ -156,6 +156,14 @@ def _unit(task: str, key: str, data: Mapping[str, Any]) -> str:
         return "character"
     name = declared["accuracy"].name.removesuffix("accuracy").strip() if key == "accuracy" else loss
     return name or loss
+
+
+def _item(task: str, data: Mapping[str, Any]) -> str:
+    """Return what is counted of a split and of a second: an image, though its loss is per pixel.
+
+    Of text it is what the loss is counted by, such as a character or a masked token."""
+    loss, unit = _unit(task, "loss", data).partition(",")[0], resolve(TASKS, task, "task").unit
+    return loss if unit in ("tokens", "words") else str(unit).removesuffix("s")
 
 
 def _rollout_scores(part: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,8 +6,8 @@ licence    CamVid's licence does not allow it, so no model is shipped
 paper      Ronneberger et al., U-Net, MICCAI 2015, arXiv:1505.04597
 machine    one GPU; 4,000 updates of 8 frames
 expected   not known yet
-measured   not on a GPU yet; on one CPU core, with frames of 96 x 72, model.width=16, model.scales=4 and 250 updates:
-           mIoU 29.9 % on validation (2026-11-18, 3.5 minutes)
+measured   mIoU 51.4 % on test, 62.1 % on validation, pixel accuracy 87.0 % on test (seed 1, 1 minute of a shared H200,
+           2026-11-19)
 command    regard train camvid_unet --out runs/camvid-unet
            regard segment frame.jpg --model runs/camvid-unet --draw segments.png
 """

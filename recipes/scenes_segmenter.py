@@ -6,7 +6,8 @@ licence    Fashion-MNIST: MIT; Noto Emoji: Apache-2.0
 paper      Strudel et al., Segmenter, ICCV 2021, arXiv:2105.05633; the stem: Dosovitskiy et al., ICLR 2021 (hybrid)
 machine    one GPU; 30,000 updates of 32 scenes
 expected   not known: nobody else has these scenes
-measured   not yet
+measured   mIoU 56.9 %, pixel accuracy 93.6 % on test after 2,989 of the 30,000 updates (train.budget_minutes=3.2,
+           seed 1, a shared H200, 2026-11-19); ships as scene-segments; the whole recipe was not run
 command    regard train scenes_segmenter --out runs/clothes
            regard segment scene.png --model runs/clothes --draw segments.png
            regard see scene.png --model runs/clothes

@@ -7,9 +7,9 @@ licence    Fashion-MNIST: MIT; digits in fonts of matplotlib
 paper      after Johnson et al., CLEVR, CVPR 2017, arXiv:1612.06890
 machine    one CPU thread, or a GPU
 expected   guessing among the answers of the kind: 34.2 % (count 20, same 50, colour 16.7, side 50)
-measured   not trained to its end yet. After 1,000 updates, without places in what the words read: 66.0 % on validation
-           (count 46.5, same 80.5, colour 84.4, side 52.7), seed 1, 2026-11-18; docs/notes has more. The blind
-           baselines were not trained yet
+measured   91.4 % on test (count 80.6, same 94.6, colour 94.9, side 95.6) after 5,532 of the 16,000 updates
+           (train.budget_minutes=3.2, seed 1, a shared H200, 2026-11-19); ships as scene-questions. The whole recipe
+           and the blind baselines were not run
 command    regard train vqa_scenes --out runs/vqa
            regard train vqa_scenes task.hide=picture --out runs/vqa-question-only
            regard train vqa_scenes task.hide=question --out runs/vqa-picture-only

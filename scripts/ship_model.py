@@ -33,6 +33,7 @@ class Card(NamedTuple):
     """What a card says beside the scores."""
 
     title: str
+    does: str  # in `regard list zoo`
     model: str
     use: str
     data: str
@@ -52,6 +53,7 @@ COMPOSED = (
 CARDS = {
     "scenes": Card(
         "clothes and emoji in composed scenes",
+        "find and box clothes and emoji in composed scenes",
         "Deformable DETR with anchor boxes (twelve queries, grids of three strides of a small ResNet, two encoder and "
         "three decoder layers of width 64",
         "`regard detect scene.png --draw boxes.png`",
@@ -64,6 +66,7 @@ CARDS = {
     ),
     "scene-segments": Card(
         "every pixel of composed scenes",
+        "say what every pixel of a composed scene shows: clothes, emoji, wall or floor",
         "Segmenter (a few convolutions, four layers of a ViT of width 96 on tokens of stride 8, one decoder layer "
         "with a token for each class",
         "`regard segment scene.png --draw segments.png`",
@@ -75,6 +78,7 @@ CARDS = {
     ),
     "scene-questions": Card(
         "questions about composed scenes",
+        "answer questions about composed scenes: how many, what colour, same or not, left or right",
         "A Transformer whose question tokens attend to the patches of the picture (a few convolutions, 8 x 8 places",
         '`regard ask scene.png "How many red digits?" --see looked.png`',
         "40,000 scenes of 64 x 64 pixels composed from a seed, two to seven printed digits and pieces of clothing in "
@@ -135,6 +139,7 @@ def write_card(
 
 | | |
 |---|---|
+| does | {card.does} |
 | data | {card.data} |
 | licence of the data | {card.licence} |
 | licence of this model | Apache-2.0, with the notice above |

@@ -1,6 +1,7 @@
 """``regard detect`` and ``regard segment``: a line for every object, a picture for every photo, whatever is found."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,14 @@ from PIL import Image
 
 import regard
 from regard import cli
+from regard.cli.photos import RECIPES
 from regard.modalities import Boxes, Masks, Preprocess
 from regard.models import build
 from regard.tasks.image.object_detection import ObjectDetector
 from regard.tasks.image.semantic_segmentation import SemanticSegmenter
+from regard.training.recipe import list_recipes
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,11 @@ def test_wrong_use_is_one_clear_line(home, capsys):
     for words, status, message in (
         (("segment", photo, "--model", detector), 1, "regard segment needs a model from photos to masks"),
         (("detect", photo, "--model", segmenter), 1, "regard detect needs a model from photos to boxes"),
-        (("depth", photo), 1, "No model for regard depth ships"),
+        (
+            ("depth", photo),
+            1,
+            "train one (regard train rendered_unet --out runs/depth)",
+        ),
         (("detect", photo, "--model", detector, "--min-score", 2), 2, "min-score"),
         (("detect", home / "two", "--model", detector, "--draw", home / "x.png"), 2, "give a folder"),
         (("detect", photo, "--model", detector, "--draw", home / "x.gif"), 2, "end its name in .png or .svg"),
@@ -81,3 +90,23 @@ def test_wrong_use_is_one_clear_line(home, capsys):
     ):
         assert call(*words) == status
         assert message in " ".join(capsys.readouterr().err.split()), words
+
+
+def test_models_that_ship_answer_about_the_documented_pictures(home, capsys):
+    asked, looked = ROOT / "docs/assets/scene-questions.png", home / "looked.png"
+    assert call("ask", asked, "How many red digits?", "--see", looked) == 0
+    assert capsys.readouterr().out.split("\t")[0] == "3"
+    assert Image.open(looked).size[0] > 500
+    assert call("ask", asked, "How many elephants?") == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("not a question that I learned")
+    assert "words that were never learned: elephants" in printed.err
+    assert call("segment", ROOT / "docs/assets/scene-segments.png", "--draw", home / "segments.png") == 0
+    assert {"wall", "floor", "car", "house", "trouser"} <= {
+        line.split("\t")[0] for line in capsys.readouterr().out.splitlines()
+    }
+    assert (home / "segments.png").is_file()
+
+
+def test_verbs_without_a_model_name_recipes_that_exist():
+    assert set(RECIPES.values()) <= set(list_recipes())

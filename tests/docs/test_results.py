@@ -538,6 +538,25 @@ def test_run_of_any_task_becomes_a_file_and_a_table(isolated_script, tmp_path, t
     assert "### one\n" in page[page.index("## Runs") :]
 
 
+@pytest.mark.parametrize(
+    ("task", "counted", "item"),
+    [
+        ("semantic_segmentation", "233 images", "image"),  # its loss is per pixel
+        ("point_segmentation", "250 clouds", "cloud"),  # per point
+        ("image_classification", "100 images", "image"),
+        ("masked_lm", "4,821 masked tokens", "masked token"),
+    ],
+)
+def test_the_items_of_a_split_are_counted_not_what_the_loss_is_divided_by(
+    isolated_script, tmp_path, task, counted, item
+):
+    folder = language_run(tmp_path / "run", task)
+    assert isolated_script.main(["add", str(folder), "--name", "one", "--system", "ours", "--command", "x"]) == 0
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert f"\n- {counted}\n" in page
+    assert f"123,457 {item}s/s" in page
+
+
 def test_different_metrics_are_in_different_columns(isolated_script, tmp_path):
     for name, task in (("a", "tagging"), ("b", "chunking")):
         folder = language_run(tmp_path / name, task)

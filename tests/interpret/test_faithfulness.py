@@ -258,3 +258,5 @@ def test_the_command_prints_and_writes_the_scores(tmp_path, capsys):
     assert 0 <= found["deletion"] <= found["insertion"] <= 1
     assert main(["eval", "scenes", "--maps", "gates", "--limit", "1"]) != 0
     assert "no map of this model is called 'gates'" in capsys.readouterr().err
+    assert main(["eval", "scene-questions", "--maps", "cross", "--limit", "1"]) != 0
+    assert "cannot be scored on scenes: --data count_questions" in capsys.readouterr().err

@@ -60,6 +60,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
             last = index
 
     @torch.library.custom_op("regard::farthest_points", mutates_args=())
+    @no_type_check
     def _sample(points: torch.Tensor, nearest: torch.Tensor, count: int) -> torch.Tensor:
         batch, n = nearest.shape
         chosen = torch.zeros(batch, count, dtype=torch.long, device=points.device)

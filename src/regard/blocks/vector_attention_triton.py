@@ -187,6 +187,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         }
 
     @torch.library.custom_op("regard::vector_attention", mutates_args=())
+    @no_type_check
     def _attend(
         points: torch.Tensor, index: torch.Tensor, a: torch.Tensor, b: torch.Tensor, v: torch.Tensor,
         first: torch.Tensor, bias: torch.Tensor, m: torch.Tensor, second: torch.Tensor, fourth: torch.Tensor,
@@ -205,6 +206,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         return torch.empty_like(a), torch.empty_like(a, dtype=torch.float32)
 
     @torch.library.custom_op("regard::vector_attention_backward", mutates_args=())
+    @no_type_check
     def _attend_backward(
         grad: torch.Tensor, points: torch.Tensor, index: torch.Tensor, a: torch.Tensor, b: torch.Tensor,
         v: torch.Tensor, first: torch.Tensor, bias: torch.Tensor, m: torch.Tensor, second: torch.Tensor,

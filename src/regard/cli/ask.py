@@ -28,9 +28,12 @@ def ask(
     The answer is one of those that the model was trained on, printed with its probability. A question of a form that it
     was not taught gets an answer that says so, and stderr says what it was taught.
 
+    The model that ships (scene-questions) knows composed scenes of digits and clothes, such as
+    docs/assets/scene-questions.png.
+
     \b
-      regard ask scene.png "How many red digits?"
-      regard ask scene.png "Is the bag left or right of the shoe?" --see looked.png
+      regard ask docs/assets/scene-questions.png "How many red digits?" --see looked.png
+      regard ask scene.png "Is the bag left or right of the shoe?"
       regard ask scene.png "What colour is the dress?" --model runs/vqa -k 3 --json
     """
     import json

@@ -17,7 +17,10 @@ def depth(
 
     Prints the range and the median. Relative depth has no unit: 0 is the nearest pixel of the photo, 1 the farthest.
 
+    No model for it ships: train one on rendered rooms, or give a DPT that transformers saved.
+
     \b
+      regard train rendered_unet --out runs/depth
       regard depth street.jpg --model runs/depth --draw depth.png
       regard depth photos/ --model runs/depth --draw drawn/
       regard depth street.jpg --model runs/depth --json

@@ -26,7 +26,10 @@ def detect(
     Prints label, score and corners (left, top, right, bottom, in pixels) of every object, best first. With --draw a
     picture is written even where nothing is found.
 
+    The model that ships (scenes) knows clothes in composed scenes.
+
     \b
+      regard detect docs/assets/scene-segments.png --draw boxes.png
       regard detect street.jpg --model runs/scenes --draw boxes.png
       regard detect photos/ --model runs/scenes --min-score 0.8 --draw drawn/
       regard detect street.jpg --model runs/scenes --json

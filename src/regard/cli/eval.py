@@ -157,6 +157,11 @@ def _evaluate_maps(name: str, data: str, method: str, split: str, limit: int | N
     from regard.training.device import select_device
 
     predictor = regard.load(name, select_device(device))
+    if ("question" in predictor.inputs) != data.endswith("_questions"):
+        wanted = "count_questions, same_questions, colour_questions or side_questions"
+        raise BadInput(
+            f"{name} cannot be scored on {data}: --data {wanted} are for models of questions, and only for them."
+        )
     scenes, things = masked_scenes(data, split, limit or 100)
     scores = evaluate_maps(predictor, scenes, method, things)
     found = {"model": name, "data": data, "split": split, "method": method, "gain": scores.gain, **asdict(scores)}

@@ -32,6 +32,11 @@ Draw = Annotated[
     ),
 ]
 
+RECIPES = {  # that train a small model for a verb, on data that are made from a seed or small
+    "ask": "vqa_scenes", "caption": "scene_captions", "depth": "rendered_unet", "detect": "scenes_detr_cpu",
+    "segment": "scenes_segmenter",
+}  # fmt: skip
+
 
 def predict_photos(
     verb: str,
@@ -104,4 +109,8 @@ def default_photo_model(verb: str, kind: type[Output], asks: bool = False) -> st
             cls: Any = resolve(PREDICTORS, task, "task")
             if cls.outputs is kind and [*cls.inputs.values()] == inputs:
                 return name
-    raise BadInput(f"No model for regard {verb} ships with this version; give one with --model, or train one.")
+    raise BadInput(
+        f"No model for regard {verb} ships with this version; train one "
+        f"(regard train {RECIPES[verb]} --out runs/{verb}) and give it: --model runs/{verb}. "
+        "A folder saved by transformers will do where regard reads its model."
+    )

@@ -37,7 +37,11 @@ def segment(
     Prints label, score and share of the photo of every segment: one for each class, or one for each object where the
     model tells objects apart (panoptic). With --draw a picture is written even where nothing is found.
 
+    The model that ships (scene-segments) knows clothes and emoji in composed scenes, and gives one of its names to
+    anything.
+
     \b
+      regard segment docs/assets/scene-segments.png --draw segments.png
       regard segment street.jpg --model runs/camvid --draw segments.png
       regard segment street.jpg --model runs/camvid --scale 0.75 --scale 1 --scale 1.25 --flip --draw segments.png
       regard segment photos/ --model runs/camvid --json

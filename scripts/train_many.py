@@ -1,0 +1,159 @@
+"""Train and evaluate many recipes side by side on one machine, for a given time.
+
+    python scripts/train_many.py jobs.json runs --minutes 9                8 at a time
+    python scripts/train_many.py jobs.json runs --minutes 30 --slots 12 --mps
+
+jobs.json is a list, most important first; it is read again and again, so that jobs can be added while others run:
+
+    [{"name": "unet-1", "recipe": "camvid_unet", "minutes": 3, "set": ["train.seed=1"], "needs": ["camvid"]},
+     {"name": "babi-1", "recipe": "memn2n_babi", "minutes": 5, "device": "cpu"}]
+
+    minutes   of training, `train.budget_minutes`, so that schedules end with them; fewer where less time is left
+    set       settings of the recipe
+    needs     datasets: the job begins when $REGARD_DATA has their folders
+    device    cpu keeps a job off the GPU
+
+Every job is `regard train`, then `regard eval`. runs/NAME is its folder, runs/NAME.log what it said; runs/summary.txt
+has a line for each that ended. When the time is up, what still runs is interrupted as by Ctrl-C, which leaves a usable
+model.
+
+Small models leave most of a GPU idle; NVIDIA's Multi-Process Service (--mps) lets the kernels of several run at the
+same time. A process under it must not be ended by SIGKILL: that ends the others as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.data_dir import data_dirs
+
+RESERVE = 40.0  # seconds of a job beside its updates: imports, data, the last evaluation, the test split
+LEAST = 20.0  # seconds of training worth beginning
+GRACE = 30.0  # seconds in which an interrupted run saves its model
+REGARD = [sys.executable, "-m", "regard"]
+
+
+class Running(NamedTuple):
+    """A process of a job."""
+
+    job: dict[str, Any]
+    stage: str  # train or eval
+    process: subprocess.Popen[bytes]
+    began: float
+
+
+class Queue:
+    """The jobs of a file, those that run and those that are done."""
+
+    def __init__(self, jobs: Path, out: Path, minutes: float, slots: int, command: list[str]) -> None:
+        self.jobs, self.out, self.slots, self.command = jobs, out, slots, command
+        self.end = time.monotonic() + 60 * minutes
+        self.running: list[Running] = []
+        self.begun: set[str] = set()
+        out.mkdir(parents=True, exist_ok=True)
+
+    def run(self, pause: float = 0.5) -> None:
+        """Run jobs until all are done or the time is up."""
+        while time.monotonic() < self.end:
+            self._collect()
+            waiting = [job for job in json.loads(self.jobs.read_text("utf-8")) if job["name"] not in self.begun]
+            if not waiting and not self.running:
+                return
+            ready = [job for job in waiting if all(map(_is_there, job.get("needs", ())))]
+            for job in ready[: max(0, self.slots - len(self.running))]:
+                self._train(job)
+            time.sleep(pause)
+        self._interrupt()
+
+    def _train(self, job: dict[str, Any]) -> None:
+        self.begun.add(job["name"])
+        seconds = min(60 * job["minutes"], self.end - time.monotonic() - RESERVE)
+        if seconds < LEAST:
+            return self._note(job, "not begun: the time is up")
+        budget = f"train.budget_minutes={seconds / 60:.2f}"
+        self._start(job, "train", ["train", job["recipe"], *job.get("set", ()), budget, "--out", self._folder(job)])
+
+    def _start(self, job: dict[str, Any], stage: str, words: list[str]) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        if job.get("device") == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        with open(self.out / f"{job['name']}.log", "ab") as log:
+            log.write(f"$ regard {shlex.join(words)}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                [*self.command, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        self.running.append(Running(job, stage, process, time.monotonic()))
+
+    def _collect(self) -> None:
+        """Note what has ended, and evaluate what was trained."""
+        for each in [each for each in self.running if each.process.poll() is not None]:
+            self.running.remove(each)
+            job, status = each.job, each.process.returncode
+            self._note(job, f"{each.stage} ended with status {status} after {time.monotonic() - each.began:.0f} s")
+            if each.stage == "train" and status == 0:
+                folder = self._folder(job)
+                self._start(job, "eval", ["eval", folder, "--output", f"{folder}/evaluation.json"])
+
+    def _interrupt(self) -> None:
+        for each in self.running:
+            each.process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + GRACE
+        for each in self.running:
+            try:
+                each.process.wait(max(0.0, deadline - time.monotonic()))
+                self._note(each.job, f"{each.stage} interrupted: the time is up")
+            except subprocess.TimeoutExpired:
+                self._note(each.job, f"{each.stage} still runs, process {each.process.pid}")
+        self.running.clear()
+
+    def _folder(self, job: dict[str, Any]) -> str:
+        return str(self.out / job["name"])
+
+    def _note(self, job: dict[str, Any], text: str) -> None:
+        line = f"{time.strftime('%H:%M:%S')}  {job['name']}: {text}"
+        print(line, flush=True)
+        with open(self.out / "summary.txt", "a", encoding="utf-8") as summary:
+            summary.write(f"{line}\n")
+
+
+def _is_there(dataset: str) -> bool:
+    return any((folder / dataset).exists() for folder in data_dirs())
+
+
+def start_mps() -> None:
+    """Start the Multi-Process Service, if this machine has it and it does not run yet."""
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        sys.exit("train_many: there is no nvidia-cuda-mps-control here; leave out --mps")
+    for name in ("PIPE", "LOG"):
+        folder = os.environ.setdefault(f"CUDA_MPS_{name}_DIRECTORY", f"/tmp/nvidia-mps-{name.lower()}")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the jobs of a file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("jobs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--mps", action="store_true")
+    chosen = parser.parse_args(arguments)
+    if chosen.mps:
+        start_mps()
+    Queue(chosen.jobs, chosen.out, chosen.minutes, chosen.slots, REGARD).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Many recipes train side by side until the time is up, and what was trained is evaluated."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location("train_many", Path(__file__).parents[1] / "scripts/train_many.py")
+train_many = importlib.util.module_from_spec(spec)
+sys.modules["train_many"] = train_many
+spec.loader.exec_module(train_many)
+
+# In place of `regard`: a recipe called slow trains until it is interrupted, one called wrong fails.
+FAKE = """
+import sys, time
+from pathlib import Path
+words = sys.argv[1:]
+if words[0] == "eval":
+    Path(words[3]).write_text("{}")
+elif words[1] == "wrong":
+    sys.exit(1)
+else:
+    folder = Path(words[-1])
+    folder.mkdir()
+    (folder / "words").write_text(" ".join(words))
+    if words[1] == "slow":
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            (folder / "interrupted").touch()
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run jobs; return the folder of the runs and the summary."""
+    monkeypatch.setattr(train_many, "RESERVE", 0.0)
+    monkeypatch.setattr(train_many, "LEAST", 0.5)
+
+    def run(jobs, seconds=30.0, slots=2):
+        file, out = tmp_path / "jobs.json", tmp_path / "runs"
+        file.write_text(json.dumps(jobs))
+        train_many.Queue(file, out, seconds / 60, slots, [sys.executable, "-c", FAKE]).run(pause=0.02)
+        return out, (out / "summary.txt").read_text()
+
+    return run
+
+
+def job(name, recipe="quick", **settings):
+    return {"name": name, "recipe": recipe, "minutes": 1, **settings}
+
+
+def test_what_was_trained_is_evaluated_and_a_failure_stops_nothing(run):
+    out, summary = run([job("first", set=["train.seed=3"]), job("second", "wrong"), job("third")], slots=1)
+    assert (out / "first/evaluation.json").exists()
+    assert (out / "third/evaluation.json").exists()
+    assert "second: train ended with status 1" in summary
+    assert not (out / "second").exists()
+    words = (out / "first/words").read_text()
+    assert words.startswith("train quick train.seed=3 train.budget_minutes=")
+    assert summary.index("first: eval") < summary.index("second: train") < summary.index("third: train")
+
+
+def test_schedules_end_before_the_time_is_up(run):
+    out, _ = run([job("one")], seconds=12)
+    budget = float((out / "one/words").read_text().split("budget_minutes=")[1].split()[0])
+    assert 0.1 < budget <= 0.2
+
+
+def test_when_the_time_is_up_runs_are_interrupted_and_none_begins(run):
+    out, summary = run([job("one", "slow"), job("two")], seconds=5, slots=1)
+    assert (out / "one/interrupted").exists()
+    assert "one: train interrupted" in summary
+    assert not (out / "two").exists()
+
+
+def test_a_job_waits_for_its_data(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
+    (tmp_path / "data/camvid").mkdir(parents=True)
+    out, _ = run([job("one", needs=["camvid"]), job("two", needs=["bccd"])], seconds=3)
+    assert (out / "one").exists()
+    assert not (out / "two").exists()
