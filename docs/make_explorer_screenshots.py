@@ -2,7 +2,7 @@
 
     python docs/make_explorer_screenshots.py
 
-The image model is a small save_untrained_vit ViT, with q and k weights large enough that its heads distinguish patches.
+The image model is a small untrained ViT; its q and k weights are so large that its heads distinguish patches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def save_untrained_vit(folder: Path) -> None:
-    """Save an save_untrained_vit ViT of 14 x 14 patches."""
+    """Save a ViT of 14 x 14 patches with random weights."""
     torch.manual_seed(1)
     model = ViT(Config(num_classes=4, image_size=112, patch_size=8, width=48, heads=4, layers=4))
     with torch.no_grad():
@@ -57,6 +57,11 @@ def take_screenshots(browser: Any, address: str) -> None:
     save_picture(browser, "explorer")
     click_on(browser, "#compare")
     save_picture(browser, "explorer-compare")
+    open_page(browser, address, "en-de", "light", DESK)
+    click_on(browser, ".example:nth-child(2)")
+    time.sleep(3)
+    switch_off(browser, ".cell.mean[data-map='decoder.blocks.0.cross']")
+    save_picture(browser, "explorer-off")
     open_page(browser, address, "shakespeare", "light", TALL)
     click_on(browser, ".line:nth-child(3) .cell[data-head='1']")
     for _ in range(2):
@@ -93,6 +98,13 @@ def click_on(browser: Any, selector: str) -> None:
     browser.find_element("css selector", selector).click()
 
 
+def switch_off(browser: Any, selector: str) -> None:
+    """Switch the head under an element off, by a right click."""
+    from selenium.webdriver import ActionChains
+
+    ActionChains(browser).context_click(browser.find_element("css selector", selector)).perform()
+
+
 def save_picture(browser: Any, name: str) -> None:
     """Save a screenshot once the page is still."""
     time.sleep(2)
@@ -108,7 +120,10 @@ def open_browser() -> Any:
     options.binary_location = CHROMIUM
     for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(option)
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    tour_seen = "try { localStorage.setItem('regard-tour', 'seen') } catch {}"
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": tour_seen})
+    return browser
 
 
 if __name__ == "__main__":

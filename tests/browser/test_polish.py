@@ -116,6 +116,23 @@ def test_a_map_of_a_single_query_is_drawn_as_the_grid_of_patches(page):
     page.complaints()  # there is no picture of this inspection: the browser notes that
 
 
+def test_names_of_a_wide_map_do_not_overlap(page):
+    page.open("fill-en")
+    weights = torch.softmax(torch.randn(1, 1, 20, 64), -1)
+    store = MapStore()
+    store.add(StoredMap(name="decoder.cross", kind="cross", heads=1, recorded=(weights,)))
+    sides = {"words": [f"word{n}" for n in range(20)], "cells": [f"cell{n}" for n in range(64)]}
+    axes = {
+        name: Axis(name, tokens, [NO_POSITION] * len(tokens), [False] * len(tokens)) for name, tokens in sides.items()
+    }
+    page.show(StoredInspection(store, axes, lambda held: ("words", "cells"), name="wide"))
+    largest(page)
+    assert len(page.texts(".row-names span")) == 20
+    assert page.texts(".column-names span") == []  # there is no room for sixty-four
+    tops = page.run("return [...document.querySelectorAll('.row-names span')].map(e => e.getBoundingClientRect().top)")
+    assert min(np.diff(tops)) >= 11
+
+
 # -- what is shown belongs together ------------------------------------------------------------------------------------
 
 

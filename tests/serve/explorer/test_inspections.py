@@ -202,3 +202,27 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     assert b'"notes"' in client.get(f"/explore/inspections/{look['id']}/export").content
     changed = {"inspection": look["id"], "interventions": [{"do": "off"}]}
     assert client.post("/explore/interventions", json=changed).json()["loss"]["changed"] > 0
+
+
+@pytest.mark.parametrize("name", ["scenes", "scene-captions", "scene-questions"])
+def test_examples_of_models_of_scenes_are_of_the_kind_they_were_trained_on(name):
+    from PIL import Image
+
+    import regard
+    from regard.see.html_export import PAGE
+    from regard.serve.explorer.inspections import EXAMPLES_OF_MODELS
+
+    right = {
+        "clothes.png": ["sneaker", "t-shirt"],
+        "things.png": "a blue digit on the wall and a purple dress on the floor and a yellow bag on the floor",
+        "Which colour is the digit?": "purple",
+        "How many red shoes are in the picture?": "1",
+    }
+    predictor = regard.load(name)
+    for example in EXAMPLES_OF_MODELS[name]:
+        picture = Image.open(str(PAGE / example["file"]))
+        item = {"image": picture} | ({"question": example["question"]} if "question" in example else {})
+        assert predictor.domain_notes([predictor.read_item(item)]) == [""]
+        found = predictor(*item.values())
+        said = sorted(box.label for box in found.boxes) if name == "scenes" else getattr(found, "label", found)
+        assert said == right[example.get("question", example["file"])]

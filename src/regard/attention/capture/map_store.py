@@ -172,7 +172,7 @@ class ComputedMap(LazyMap):
         _check_range(keys, self.columns, "key")
         _check_range([head], self.heads, "head")
         group = head // (self.heads // self.k.shape[1])
-        q, k = self.q[:, [head]], self.k[:, [group]]
+        q, k = self.q[:, head : head + 1], self.k[:, group : group + 1]
         if type(own) is SoftmaxAttention and weights_kwargs.get("layer_state") is None:
             mask, dtype = weights_kwargs.get("mask"), torch.promote_types(q.dtype, torch.float32)
             q, k = q.to(dtype), k.to(dtype)

@@ -42,6 +42,15 @@ EXAMPLE_IMAGES = {  # that came with the page, by what is on them
     "cat": {"title": "A cat", "file": "cat.jpg"},
 }
 
+EXAMPLES_OF_MODELS: dict[str, list[dict[str, str]]] = {  # that ship and know neither photos nor single clothes
+    "scenes": [{"title": "Clothes in a room", "file": "clothes.png"}],
+    "scene-captions": [{"title": "Three things in a room", "file": "things.png"}],
+    "scene-questions": [
+        {"title": question, "file": "questions.png", "question": question}
+        for question in ("Which colour is the digit?", "How many red shoes are in the picture?")
+    ],
+}
+
 Map = Annotated[str, Query(max_length=200)]
 Head = Annotated[int, Query(ge=-1, le=4096)]
 Number = Annotated[int, Query(ge=0, le=2**31)]
@@ -209,7 +218,8 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     examples: list[Any] = [each for each in getattr(predictor, "examples", ()) if isinstance(each, (str, dict))]
     if not examples and next(iter(inputs.values())) == "image":  # of what the model knows; else any photo
         labels = set(getattr(predictor, "labels", ()))
-        examples = [each for label, each in EXAMPLE_IMAGES.items() if label in labels] or [EXAMPLE_IMAGES["cat"]]
+        known = [each for label, each in EXAMPLE_IMAGES.items() if label in labels]
+        examples = [*EXAMPLES_OF_MODELS.get(name, known or [EXAMPLE_IMAGES["cat"]])]
     task = jobs.pool.task(name)
     return ExplorableModel(
         name=name,

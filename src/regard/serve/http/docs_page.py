@@ -21,7 +21,12 @@ from regard.serve.http.model_pool import ModelPool
 from regard.serve.http.settings import Settings
 from regard.tasks.predictor import Predictor
 
-FILES = {"image": "photo.jpg", "audio": "recording.wav", "points": "points.ply"}  # placeholders, by kind of input
+FILES = {
+    "image": "photo.jpg",
+    "audio": "recording.wav",
+    "points": "points.ply",
+    "graph": "graph.edges",
+}  # placeholders, by kind of input
 STYLE = """
 :root { color-scheme: light dark; --soft: #5b616c; --rule: #e7e4de; --wash: #f3f1ec; --link: #2a66b8; }
 @media (prefers-color-scheme: dark) { :root { --soft: #9ca2ad; --rule: #292d36; --wash: #1f232b; --link: #7db4f5; } }

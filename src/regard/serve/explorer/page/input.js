@@ -116,7 +116,10 @@ class Input {
         this.text.value = example[this.first] ?? example;
         for (const one of this.required) one.set(example[one.name] ?? "");
         this.form.requestSubmit();
-      } else this.take(await fetchFile(example.file));
+      } else {
+        for (const one of this.required.filter(({ name }) => name in example)) one.set(example[one.name]);
+        this.take(await fetchFile(example.file));
+      }
     };
     return element("button", { type: "button", class: "example", dir: "auto", title, on: { click: use } }, title);
   }

@@ -17,7 +17,8 @@ const MIN_LABEL_PIXELS = 12; // pixels to a cell, from which on a name fits besi
 const MAX_NAME_PIXELS = 76; // width of the names next to the map, at most
 const LETTER = 6.4; // pixels
 const REST = 80; // milliseconds of rest before finer tiles are asked for
-const MAX_HEIGHT = "52vh";
+const MAX_HEIGHT = 0.52; // of the window
+const MAX_NAMED_ROWS = 40; // for whose names a map is made higher
 const HINT = "Wheel, pinch, + and − zoom; arrows and dragging move.";
 
 /** Build the large map. */
@@ -67,12 +68,23 @@ class LargeMap {
     this.tiles = new Tiles(sheet, sheet.ask, () => this.lay());
     const longest = (name, count) => Array.from({ length: count }, (_, k) => name(k).length).reduce((a, b) => Math.max(a, b), 1);
     for (const [box, name, count] of [[this.rows, sheet.names[0], sheet.n], [this.columns, sheet.names[1], sheet.m]]) box.style.setProperty("--name-size", `${nameWidth(longest(name, count))}px`);
-    const [high, wide] = sheet.isGrid ? [sheet.n, sheet.m] : [Math.max(sheet.n, sheet.m / 2), Math.max(sheet.m, sheet.n / 2)];
-    this.frame.style.aspectRatio = `${wide} / ${high}`;
-    this.host.style.setProperty("--map-width", `calc(${MAX_HEIGHT} * ${wide / high})`); // no higher than that
+    this.shape();
     this.frame.dataset.sheet = sheet.isGrid ? "grid" : "map";
     this.lay();
     this.fetch();
+  }
+
+  /** As high as its rows are to its columns, no higher than `MAX_HEIGHT`, and so high that a few rows have names. */
+  shape() {
+    const { n, m, isGrid } = this.sheet;
+    const [high, wide] = isGrid ? [n, m] : [Math.max(n, m / 2), Math.max(m, n / 2)];
+    const most = MAX_HEIGHT * window.innerHeight;
+    const room = this.host.clientWidth - MAX_NAME_PIXELS;
+    const named = Math.min(most, n * MIN_LABEL_PIXELS);
+    const ratio = room > 0 && n <= MAX_NAMED_ROWS ? Math.max(high / wide, named / room) : high / wide;
+    this.frame.style.aspectRatio = `${1 / ratio}`;
+    this.host.style.setProperty("--map-width", `${most / ratio}px`);
+    this.room = [Math.min(most, room * ratio), Math.min(room, most / ratio)]; // pixels for rows and columns with names
   }
 
   act(does) {
@@ -132,8 +144,8 @@ class LargeMap {
   /** Names of tokens along the sides, where there is room. */
   name() {
     const { zoom, sheet } = this;
-    const most = Math.floor((this.host.clientWidth - MAX_NAME_PIXELS) / MIN_LABEL_PIXELS);
-    const put = (box, word, from, count, all) => {
+    const put = (box, word, from, count, all, room) => {
+      const most = Math.floor(room / MIN_LABEL_PIXELS + 0.01);
       const first = Math.floor(from);
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
       box.hidden = !many;
@@ -143,8 +155,8 @@ class LargeMap {
         return made;
       }));
     };
-    put(this.rows, sheet.names[0], zoom.top, zoom.high, sheet.n);
-    put(this.columns, sheet.names[1], zoom.left, zoom.wide, sheet.m);
+    put(this.rows, sheet.names[0], zoom.top, zoom.high, sheet.n, this.room[0]);
+    put(this.columns, sheet.names[1], zoom.left, zoom.wide, sheet.m, this.room[1]);
   }
 
   /** Frame the row and the column that are pointed at. */
@@ -173,7 +185,10 @@ class LargeMap {
     new ResizeObserver(() => {
       this.canvas.width = Math.round(this.frame.clientWidth * devicePixelRatio);
       this.canvas.height = Math.round(this.frame.clientHeight * devicePixelRatio);
-      if (this.sheet) this.lay();
+      if (this.sheet) {
+        this.shape();
+        this.lay();
+      }
       this.fetch();
     }).observe(this.frame);
   }

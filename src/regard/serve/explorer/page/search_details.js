@@ -163,15 +163,15 @@ export class SearchDetails {
       list.append(element("li", { class: node === this.id ? "chosen" : "" }, element("span", { class: "share" }, score.toFixed(3)), button, cut ?? ""));
     }
     const title = over ? "Outputs, best first" : "Outputs so far";
-    const none = all.length ? list : element("p", { class: "hint" }, "No output yet.");
-    this.outputs.replaceChildren(element("h3", {}, title), none);
+    const none = element("p", { class: "hint" }, all.length ? "Numbers are scores: log-probability / length^penalty, in nats." : "No output yet.");
+    this.outputs.replaceChildren(element("h3", {}, title), ...(all.length ? [list] : []), none);
   }
 }
 
 function facts(node) {
   const rows = { "log-probability of the token": node.log_prob, "total log-probability": node.total_log_prob, score: node.score };
   if (node.rank !== undefined) rows["score after the diversity penalty"] = node.rank;
-  return element("dl", { class: "facts" }, ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value.toFixed(3))]));
+  return element("dl", { class: "facts" }, ...Object.entries(rows).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, `${value.toFixed(3)} nats`)]));
 }
 
 /** The last words of a text. */

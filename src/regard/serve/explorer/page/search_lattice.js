@@ -58,7 +58,7 @@ export class SearchLattice {
     };
     const list = element("ol", { class: "prefixes" }, ...kept.map((one) => line(one, "kept")), ...pruned.map((one) => line(one, "pruned")));
     const title = element("h3", {}, `Prefixes after this frame: ${kept.length} kept of ${of}`);
-    return [title, list, element("p", { class: "hint" }, "Numbers are log-probabilities of the prefix over all alignments up to this frame.")];
+    return [title, list, element("p", { class: "hint" }, "Numbers are log-probabilities of the prefix over all alignments up to this frame, in nats.")];
   }
 
   label({ label, reason, text }) {
@@ -69,7 +69,7 @@ export class SearchLattice {
   timed() {
     const [{ words, text, score }] = this.shown.hypotheses;
     const list = words.map(({ word, start, end }) => element("li", {}, element("span", { class: "share" }, `${start.toFixed(2)}–${end.toFixed(2)} s`), element("span", { dir: "auto" }, visible(word))));
-    return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(empty)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)}`), element("ol", { class: "prefixes" }, ...list));
+    return element("div", {}, element("p", { class: "text-so-far", dir: "auto" }, text || "(empty)"), element("p", { class: "hint" }, `log-probability ${score.toFixed(3)} nats`), element("ol", { class: "prefixes" }, ...list));
   }
 
   // -- drawing ---------------------------------------------------------------------------------------------------------

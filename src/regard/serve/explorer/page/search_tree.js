@@ -133,7 +133,7 @@ export class SearchTree {
 function legend(independent) {
   const entry = (name, text) => element("span", { class: `key ${name}` }, text);
   const kinds = independent ? [["kept", "chosen"], ["finished", "finished"], ["pruned", "not chosen"]] : [["kept", "kept"], ["finished", "finished"], ["lost", "kept, pruned later"], ["pruned", "pruned"]];
-  const number = independent ? "numbers are token probabilities" : "numbers are scores: log-probability / length^penalty";
+  const number = independent ? "numbers are token probabilities" : "numbers are scores: log-probability / length^penalty, in nats";
   return element("p", { class: "keys" }, ...kinds.map(([name, text]) => entry(name, text)), element("span", { class: "hint" }, number));
 }
 

@@ -179,6 +179,7 @@ class TokenView {
     if (this.asking) return; // the running request will see that `turn` has changed
     if (at.query === null && at.key === null) return this.dim("Point at a token to see what it attends to; click to pin it.");
     this.asking = true;
+    const rested = new Promise((go) => setTimeout(go, REST));
     let looks = null;
     try {
       looks = await Promise.all(at.query === null ? [] : below.map(({ kind }) => this.row({ ...at, view: kind.value })));
@@ -189,13 +190,13 @@ class TokenView {
       this.asking = false;
     }
     if (turn !== this.turn) this.light();
-    else if (looks && at.key !== null && !whole) this.column(at, looks, turn);
+    else if (looks && at.key !== null && !whole) this.column(at, looks, turn, rested);
   }
 
   /** The column too, one at a time: of a long text once the pointer rests and the maps are there, since it costs more. */
-  async column(at, looks, turn) {
+  async column(at, looks, turn, rested) {
     const { store } = this;
-    if (store.map().n >= LONG) await Promise.all([store.painting, new Promise((go) => setTimeout(go, REST))]);
+    if (store.map().n >= LONG) await Promise.all([store.painting, rested]);
     if (turn !== this.turn || this.askingColumn) return; // the running request will see that `turn` has changed
     this.askingColumn = true;
     try {
