@@ -17,7 +17,7 @@ LAYERS = [
     ["weights", "data", "losses", "metrics", "decoding", "runtime", "see"],
     ["tasks"],
     ["interpret"],
-    ["training", "cost", "doctor", "api", "catalogue"],
+    ["training", "cost", "doctor", "export", "api", "catalogue"],
     ["serve"],
     ["cli"],
 ]

@@ -30,7 +30,7 @@ _EXPORTS = {
 }
 _SUBPACKAGES = (
     "core", "modalities", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses",
-    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "serve",
+    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "export", "serve",
 )  # fmt: skip
 
 __all__ = ["Mask", "RegardError", "Trace", "build", "inspect", "list", "load", "save", "show", "watch", "watch_lazy"]
@@ -56,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> Any:
-    return sorted([*globals(), *_EXPORTS, *_SUBPACKAGES])
+    return sorted(["__version__", *_EXPORTS, *_SUBPACKAGES])  # what is public

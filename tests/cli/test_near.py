@@ -44,10 +44,37 @@ def test_json_holds_the_same_a_line_for_each_question(folder, capsys, tmp_path):
 
 def test_an_analogy_is_printed(folder, capsys):
     assert cli.main(["near", "--analogy", "dog", "cat", "bread", "--model", folder]) == 0
+    words = regard.load(folder)
+    given = ", ".join(f"{each.word} {each.cosine:.3f}" for each in words("cat - dog + bread").given)
     assert capsys.readouterr().out.splitlines() == [
-        "bread is to ? as dog is to cat",
-        f"  wine  {regard.load(folder).analogy('dog', 'cat', 'bread')[0].cosine:.3f}",
+        "cat - dog + bread",
+        f"  wine  {words.analogy('dog', 'cat', 'bread')[0].cosine:.3f}",
+        f"  (left out: {given})",
     ]
+
+
+def test_a_sum_of_words_is_written_as_it_is_thought_quoted_or_not(folder, capsys):
+    words = regard.load(folder)
+    unit = torch.nn.functional.normalize(words.vectors(["cat", "dog", "bread"]), dim=1)
+    total = torch.nn.functional.normalize(unit[0] - unit[1] + unit[2], dim=0)
+    assert [each.cosine for each in words("cat - dog + bread").given] == pytest.approx((unit @ total).tolist())
+    for asked in (["cat", "-", "dog", "+", "bread"], ["cat - dog + bread"]):
+        assert cli.main(["near", "wine", *asked, "--model", folder, "--json"]) == 0
+        first, second = map(json.loads, capsys.readouterr().out.splitlines())
+        assert first["word"] == "wine"
+        assert "given" not in first
+        assert [second["word"], *(each["word"] for each in second["given"])] == [
+            "cat - dog + bread",
+            "cat",
+            "dog",
+            "bread",
+        ]
+        assert [each["word"] for each in second["neighbors"]] == ["wine"]
+    for wrong in (["-", "dog"], ["dog", "+"], ["dog", "+", "-", "cat"]):
+        assert cli.main(["near", *wrong, "--model", folder]) == 2
+        assert "king - man + woman" in capsys.readouterr().err
+    assert cli.main(["near", "cat - dgo + bread", "--model", folder]) == 1
+    assert "'dgo'" in capsys.readouterr().err
 
 
 def test_an_unknown_word_is_one_line_and_the_others_are_answered(folder, capsys):

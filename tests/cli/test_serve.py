@@ -25,6 +25,18 @@ def test_a_port_that_is_taken_is_named(capsys):
     assert f"Cannot listen at 127.0.0.1:{port}" in capsys.readouterr().err
 
 
-def test_something_must_be_served(capsys):
-    assert cli.main(["serve"]) == 2
-    assert "MODEL" in capsys.readouterr().err
+def test_without_a_model_all_that_ship_are_served_and_each_is_named_while_it_loads(capsys, monkeypatch):
+    from regard.api import zoo
+    from regard.serve.http import server
+    from regard.serve.http.model_pool import ModelPool
+    from regard.tasks import Translator
+
+    monkeypatch.setattr(ModelPool, "get", lambda pool, name: object.__new__(Translator))  # nothing is loaded
+    monkeypatch.setattr("regard.serve.http.prepare.describe_device", lambda predictor: "CPU")
+    monkeypatch.setattr(server, "serve", lambda app, waiting: waiting.close())
+    assert cli.main(["serve", "--port", "0"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("regard: loading en-de (1 of ")
+    for name in zoo():
+        assert f"loading {name} (" in said
+    assert "/docs" in said

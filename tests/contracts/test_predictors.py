@@ -418,6 +418,21 @@ def test_a_call_takes_one_item_or_a_list(name):
         assert isinstance(single, one.outputs)
         assert single.difference(several[0]) == pytest.approx(0, abs=1e-4)
     assert len(one(*([[]] * len(one.inputs)))) == 0
+    assert len(one(*columns(rows[:1]), **options)) == 1  # a list of one is a list
+    assert isinstance(several, torch.Tensor if name == "embedding" else list)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_predictor_prints_what_goes_in_what_comes_out_and_its_model(name):
+    one = predictor(name)
+    said = repr(one)
+    assert "\n" not in said
+    assert len(said) < 300
+    assert said.startswith(f"{type(one).__name__}({', '.join(one.inputs)} -> {one.outputs.__name__}")
+    assert f"{type(one.model).__name__}, " in said
+    assert "on cpu" in said
+    for label in getattr(one, "labels", ())[:1]:
+        assert str(label) in said
 
 
 @pytest.mark.parametrize("name", NAMES)

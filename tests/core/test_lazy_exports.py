@@ -65,3 +65,21 @@ def test_a_class_registered_later_is_exported_too(monkeypatch):
     monkeypatch.setitem(regard.models.MODELS, "mine", ("tests.models.published_attention", "PublishedAttention"))
     assert inspect.isclass(regard.models.PublishedAttention)
     assert "PublishedAttention" in dir(regard.models)
+
+
+def test_dir_shows_what_is_public_and_nothing_that_is_only_imported():
+    """Of the package and of each of its packages."""
+    import regard
+
+    assert {"load", "save", "watch", "Mask", "models", "export", "see"} <= {*dir(regard)}
+    for package in [regard, *(import_module(f"regard.{name}") for name in regard._SUBPACKAGES)]:
+        names = dir(package)
+        assert names == sorted({*names})
+        assert not [name for name in names if name[0] == "_" and name != "__version__"], package
+        imported = {"annotations", "Any", "TYPE_CHECKING", "import_module", "lazy_exports", "public_dir"}
+        assert not imported & {*names} or package.__name__ == "regard.core", package  # its module lazy_exports
+        for name in names:
+            assert hasattr(package, name), (package, name)
+    assert {"alignment", "heads", "page"} <= {*dir(regard.see)}
+    assert {"ViT", "MODELS"} <= {*dir(regard.models)}
+    assert {"inspection", "faithfulness"} <= {*dir(regard.interpret)}

@@ -18,7 +18,8 @@ from .blocks import PAGES, ROOT, blocks, commands, name
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 PACKAGES = [
     "core", "modalities", "tokens", "positions", "attention", "blocks", "models", "weights", "data", "losses",
-    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "serve", "cli",
+    "metrics", "decoding", "runtime", "see", "tasks", "interpret", "training", "cost", "doctor", "export", "serve",
+    "cli",
 ]  # fmt: skip
 AVAILABLE = {
     "zoo": lambda: "en-de" in zoo(),

@@ -3,8 +3,9 @@
 Beams are *queries of the same input*, not copies of it. The K beams write side by side into one cache and never move; a
 small table, B K M, says which slots of the cache are a beam's ancestors. Reordering beams permutes that table only.
 
-While `filled` is a number, the cache returns views of its filled part. As a tensor on the device it makes every shape
-static (the table masks the empty slots), so that one step can be captured as a CUDA graph and replayed.
+While `filled` is a number (or a symbol for one, while a graph is traced), the cache returns views of its filled part.
+As a tensor on the device it makes every shape static (the table masks the empty slots), so that one step can be
+captured as a CUDA graph and replayed, or exported.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class KVCache:
     def append(self, k: Tensor, v: Tensor, beam_table: BeamTable) -> tuple[Tensor, Tensor]:
         """Write the newest slots, which are in the beam table already, and return all keys and values to read."""
         n = k.shape[2]
-        if isinstance(beam_table.filled, int):
+        if not isinstance(beam_table.filled, Tensor):
             end = beam_table.filled
             self.k[:, :, end - n : end] = k
             self.v[:, :, end - n : end] = v
             return self.k[:, :, :end], self.v[:, :, :end]
-        _write(self.k, self.v, beam_table._newest, k, v)
+        write = write_slots if torch.compiler.is_exporting() else _write  # a graph has no operators of ours
+        write(self.k, self.v, beam_table._newest, k, v)
         return self.k, self.v
 
     def select(self, rows: Int[Tensor, " R"] | None, beams: Int[Tensor, "R K"]) -> KVCache:
@@ -67,6 +69,11 @@ _SCHEMA = "(Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor k, Tensor v
 def _write(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
     """Write the newest slots. A custom operator, so that compiled code calls it as it is: given the two copies, it may
     make a new cache and copy it back, at every step and in every layer."""
+    write_slots(keys, values, slots, k, v)
+
+
+def write_slots(keys: Tensor, values: Tensor, slots: Tensor, k: Tensor, v: Tensor) -> None:
+    """Write keys and values into these slots of a cache."""
     keys.index_copy_(2, slots, k)
     values.index_copy_(2, slots, v)
 
@@ -106,7 +113,7 @@ class BeamTable:
     def add_step(self, k: int) -> None:
         """Add one slot for each of k beams, at the current time, and advance the time."""
         own = torch.eye(k, dtype=torch.bool, device=self.allow.device)
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             end = self.filled + k
             if end > self.allow.shape[2]:
                 raise ValueError(
@@ -124,7 +131,7 @@ class BeamTable:
 
     def mask(self) -> Mask | None:
         """Return the mask of the newest slots; None if they see all filled slots."""
-        if not isinstance(self.filled, int):
+        if isinstance(self.filled, Tensor):
             return DenseMask(self.allow)
         return None if self.single_beam else DenseMask(self.allow[:, :, : self.filled])
 
@@ -137,7 +144,7 @@ class BeamTable:
     def positions(self) -> tuple[Int[Tensor, "#B K"], Int[Tensor, "#B M"]]:
         """Return the times of the newest slots (the queries) and of all slots that are read (the keys)."""
         k = self.allow.shape[1]
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             return self.index[:, self.filled - k : self.filled], self.index[:, : self.filled]
         return (self.time - 1).expand(-1, k), self.index  # type: ignore[union-attr]
 
@@ -145,7 +152,7 @@ class BeamTable:
         """Keep the inputs `rows` (None: all), of each the beams `beams`."""
         own = torch.arange(beams.shape[0], device=beams.device) if rows is None else rows
         allow = self.allow[own[:, None], beams]
-        if not isinstance(self.filled, int) and rows is None and allow.shape == self.allow.shape:
+        if isinstance(self.filled, Tensor) and rows is None and allow.shape == self.allow.shape:
             self.allow.copy_(allow)  # in place: a captured graph reads this memory
             return self
         index, time = self.index, self.time
@@ -155,7 +162,7 @@ class BeamTable:
 
     def freeze(self) -> None:
         """Move the counters to the device, so that every shape is static."""
-        if isinstance(self.filled, int):
+        if not isinstance(self.filled, Tensor):
             self.filled = torch.tensor(self.filled, device=self.allow.device)
-            if isinstance(self.time, int):
+            if not isinstance(self.time, Tensor):
                 self.time = torch.tensor([[self.time]], device=self.allow.device)

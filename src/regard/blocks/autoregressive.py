@@ -86,7 +86,12 @@ class EncoderDecoder(AutoregressiveModel):
     ) -> tuple[Int[Tensor, "B 1"], Any]:
         """Encode the source; return the first token of every target and a state for `capacity` slots."""
         padded = source_lengths is not None and int(source_lengths.min()) < source.shape[1]
-        lengths = source_lengths if padded else None
+        return self.start_masked(source, source_lengths if padded else None, capacity)
+
+    def start_masked(
+        self, source: Int[Tensor, "B N"], lengths: Int[Tensor, " B"] | None, capacity: int
+    ) -> tuple[Int[Tensor, "B 1"], Any]:
+        """As `start`, but with lengths the memory is masked whatever they are: a graph reads no values."""
         memory = self.encode(source, lengths)
         mask = None if lengths is None else DenseMask(PaddingMask(lengths).real(source.shape[1])[:, None])
         first = torch.full((source.shape[0], 1), self.config.bos, device=source.device)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from regard.attention.kv_cache import BeamTable
 from regard.attention.mask import CausalMask, Mask
 from regard.blocks.encoder import Encoder, EncoderBlock, feed_forward, mixer_states
@@ -84,15 +86,21 @@ class CausalStack(Encoder):
 
         Prompts may have no tokens.
         """
-        batch, n = x.shape[:2]
-        slots = -(-(n + capacity) // CACHE_ALIGNMENT) * CACHE_ALIGNMENT
-        beam_table = BeamTable.start(batch, slots, x.device)
-        state = State(mixer_states(self.blocks, batch, slots), beam_table)
-        if n:
-            beam_table.add_prompt(n, lengths)
-            index = self.position_ids(n, x.device)
-            _, state = self._advance(x, state, CausalMask(), index, index, prompt=True)
-        return state
+        return self.read_prompt(x, lengths, capacity)[1] if x.shape[1] else self._empty(len(x), capacity, x.device)
+
+    def read_prompt(
+        self, x: Float[Tensor, "B N C"], lengths: Int[Tensor, " B"] | None, capacity: int
+    ) -> tuple[Float[Tensor, "B N C"], State]:
+        """Return the vectors of prompts of at least one token too, not only the state after them."""
+        n, state = x.shape[1], self._empty(x.shape[0], x.shape[1] + capacity, x.device)
+        state.beam_table.add_prompt(n, lengths)
+        index = self.position_ids(n, x.device)
+        return self._advance(x, state, CausalMask(), index, index, prompt=True)
+
+    def _empty(self, batch: int, capacity: int, device: torch.device) -> State:
+        """Return a state in which nothing has been read."""
+        slots = -(-capacity // CACHE_ALIGNMENT) * CACHE_ALIGNMENT
+        return State(mixer_states(self.blocks, batch, slots), BeamTable.start(batch, slots, device))
 
     def step(self, x: Float[Tensor, "B K C"], state: State) -> tuple[Float[Tensor, "B K C"], State]:
         """Read one more token of every beam."""

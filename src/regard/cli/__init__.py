@@ -139,6 +139,7 @@ def _app() -> typer.Typer:
         embed,
         eval,
         explore,
+        export,
         fill,
         finish,
         generate,
@@ -196,6 +197,7 @@ def _app() -> typer.Typer:
         ("Use", "see", see.see),
         ("Use", "explore", explore.explore),
         ("Use", "serve", serve.serve),
+        ("Use", "export", export.export),
         ("Train", "train", train.train),
         ("Train", "finish", finish.finish),
         ("Train", "compare", compare.compare),
@@ -211,7 +213,7 @@ def _app() -> typer.Typer:
         with_strict(run.run)
     )
     for panel, name, verb in verbs:
-        runs_model = panel == "Use" and name not in ("explore", "serve")
+        runs_model = panel == "Use" and name not in ("explore", "serve", "export")
         app.command(name, help=_help_text(verb.__doc__ or ""), rich_help_panel=panel)(
             with_strict(verb) if runs_model else verb
         )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from threading import Thread
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Device
+
+if TYPE_CHECKING:
+    from regard.serve.http.model_pool import ModelPool
 
 STARTUP_TIMEOUT = 60  # seconds for the page to answer before no browser is opened
 
@@ -46,9 +49,9 @@ def explore(
     from regard.serve.http.prepare import describe_device
     from regard.serve.http.settings import Settings
 
-    host = ModelPool(models or explorable(), device=device)
+    host = ModelPool(models or servable(), device=device)
     waiting = server.listen("127.0.0.1", port)
-    host.load()
+    load_models(host)
     address = server.socket_url(waiting)
     print_status(f"the explorer is at {address} ({describe_device(host.get(host.names()[0]))}); Ctrl-C stops")
     if not no_browser:
@@ -59,7 +62,7 @@ def explore(
     return 0
 
 
-def explorable() -> list[str]:
+def servable() -> list[str]:
     """Return the models that ship, or that installed packages hold, and that declare their inputs."""
     from importlib.util import find_spec
 
@@ -69,6 +72,16 @@ def explorable() -> list[str]:
     packaged = [name for name, (package, *_) in PACKAGED_MODELS.items() if find_spec(package)]
     first = [name for name in ("en-de",) if name in own]  # what the page begins with
     return [*first, *(name for name in own if name not in first), *packaged]
+
+
+def load_models(pool: ModelPool) -> None:
+    """Load all models of a pool, saying on stderr which."""
+    from regard.cli import print_status
+
+    names = pool.names()
+    for number, name in enumerate(names, 1):
+        print_status(f"loading {name} ({number} of {len(names)})")
+        pool.get(name)
 
 
 def _open(address: str) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def near(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD...", help="Words to find the neighbours of.")
+        list[str] | None,
+        typer.Argument(metavar="WORD...", help="Words to find the neighbours of, or a sum: king - man + woman."),
     ] = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Word vectors by name (regard list zoo), or a folder.")
@@ -35,11 +36,15 @@ def near(
 ) -> int:
     """Print the nearest neighbours of words, by the cosine between their vectors.
 
+    Words with + and - between them are added and subtracted. Such a sum is usually nearest to one of its own words:
+    they are left out, and a line says how near they are.
+
     An unknown word is named on stderr with words that are spelled like it, and makes the exit status 1.
 
     \b
       regard near dog
       regard near three happy -k 5
+      regard near king - man + woman
       regard near --analogy man woman king
     """
     if not words and analogy is None:
@@ -49,17 +54,15 @@ def near(
     from regard.cli.batch_runner import BatchRunner
     from regard.cli.prepare import load_predictor_as
     from regard.cli.see import check_output_files
-    from regard.modalities.neighbors import Neighbors
     from regard.tasks.text.word2vec import NearestWords
 
     check_output_files([picture] if picture is not None else (), page=False)
     vectors = load_predictor_as(NearestWords, model, "not word vectors; see regard list zoo")
 
     def predict(asked: list[Any], numbers: Sequence[int]) -> list[Neighbors]:
-        find: dict[int, Any] = {1: vectors.nearest, 3: vectors.analogy}
-        return [Neighbors(_title(each), tuple(find[len(each)](*each, k))) for each in asked]
+        return vectors.predict(asked, vectors.make_options({"top_k": k}))
 
-    asked = [(word,) for word in words or ()] + ([analogy] if analogy is not None else [])
+    asked = join_sums(words or ()) + (["{1} - {0} + {2}".format(*analogy)] if analogy is not None else [])
     runner = BatchRunner(predict, "look up")
     results = runner.results([_item(number, each) for number, each in enumerate(asked, 1)])
     for result in results:
@@ -67,9 +70,8 @@ def near(
             print(result.to_json())
         elif result.output is not None:
             _print(result.output)
-    found = {
-        _label(each.value): [*each.value, *(n.word for n in each.output.neighbors)] for each in results if each.output
-    }
+    outputs = [each.output for each in results if each.output]
+    found = {each.word: [n.word for n in (*(each.given or (each,)), *each.neighbors)] for each in outputs}
     if picture is not None and found:
         names = [word for group in found.values() for word in group]
         groups = [label for label, group in found.items() for _ in group]
@@ -78,18 +80,28 @@ def near(
     return runner.finish()
 
 
-def _item(number: int, asked: tuple[str, ...]) -> Item:
+def join_sums(words: Sequence[str]) -> list[str]:
+    """Join words that have + or - between them: ["dog", "king", "-", "man"] is ["dog", "king - man"]."""
+    found = list[str]()
+    waiting = False
+    for word in words:
+        is_sign = word in ("+", "-")
+        if is_sign and (waiting or not found):
+            raise typer.BadParameter(f"give a word on either side of '{word}': king - man + woman")
+        if is_sign or waiting:
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+        waiting = is_sign
+    if waiting:
+        raise typer.BadParameter(f"give a word after '{words[-1]}': king - man + woman")
+    return found
+
+
+def _item(number: int, asked: str) -> Item:
     from regard.cli.batch_runner import Item
 
-    return Item(number, f"'{asked[0]}'" if len(asked) == 1 else _title(asked), _title(asked), lambda: asked)
-
-
-def _title(asked: tuple[str, ...]) -> str:
-    return asked[0] if len(asked) == 1 else "{2} is to ? as {0} is to {1}".format(*asked)
-
-
-def _label(asked: tuple[str, ...]) -> str:
-    return asked[0] if len(asked) == 1 else "{1} - {0} + {2}".format(*asked)
+    return Item(number, f"'{asked}'", asked, lambda: asked)
 
 
 def _print(found: Neighbors) -> None:
@@ -97,3 +109,5 @@ def _print(found: Neighbors) -> None:
     print(found.word)
     for each in found.neighbors:
         print(f"  {each.word:{wide}}  {each.cosine:.3f}")
+    if found.given:
+        print(f"  (left out: {', '.join(f'{each.word} {each.cosine:.3f}' for each in found.given)})")

@@ -14,9 +14,13 @@ LIMITS, ACCESS = "Limits", "Access"  # panels of the help
 
 def serve(
     models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL...", help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...",
+            help="Models by name (regard list zoo), folders, runs, or NAME=FOLDER.",
+            show_default="all that ship",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 is every one.", rich_help_panel=ACCESS)
     ] = "127.0.0.1",
@@ -71,10 +75,13 @@ def serve(
 ) -> int:
     """Serve models over HTTP, with an OpenAPI schema, streaming and dynamic batching.
 
+    A browser shows at / which models there are, and at /docs every route with a curl line to paste.
+
     Only this computer can send requests, unless --host says otherwise; then set a --token too. Ctrl-C stops the service
     after the requests under way.
 
     \b
+      regard serve
       regard serve en-de shakespeare
       curl localhost:8000/v1/translate -H 'Content-Type: application/json' -d '{"inputs": ["Two dogs."]}'
       regard serve en-de --host 0.0.0.0 --token WORD --allow-host example.org
@@ -83,6 +90,7 @@ def serve(
     import logging
 
     from regard.cli import print_status
+    from regard.cli.explore import load_models, servable
     from regard.serve.http import app, server
     from regard.serve.http.docs_page import curl_line
     from regard.serve.http.model_pool import ModelPool
@@ -91,7 +99,7 @@ def serve(
 
     secret = token or os.environ.get("REGARD_TOKEN") or None
     known = ModelPool(
-        models,
+        models or servable(),
         device=device,
         optimise=not explore,
         int8=int8,
@@ -100,7 +108,7 @@ def serve(
         wait=wait / 1000,
     )
     waiting = server.listen(host, port)
-    known.load()
+    load_models(known)
     settings = Settings(
         explore=explore,
         token=secret,

@@ -8,8 +8,9 @@ A name must not be that of a module of the package: importing the module would r
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,11 +28,36 @@ def lazy_exports(
 
     def find(name: str) -> Any:
         module = exports().get(name)
-        if module is None:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        return getattr(import_module(module), name)
+        if module is not None:
+            return getattr(import_module(module), name)
+        if name in _modules(package):
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+
+    return find, public_dir(package, exports)
+
+
+def public_dir(package: str, exports: Callable[[], Iterable[str]] = tuple) -> Callable[[], list[str]]:
+    """Return `__dir__` of a package: what it defines, its registries and what it exports, nothing that it imports.
+
+    A package that has none of these shows its modules.
+    """
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *exports()})
+        module = sys.modules[package]
+        own = (name for name, value in vars(module).items() if _is_defined_in(package, name, value))
+        found = {name for name in {*exports(), *own, *getattr(module, "__all__", ())} if name[0] != "_"}
+        return sorted(found or _modules(package))
 
-    return find, names
+    return names
+
+
+def _modules(package: str) -> list[str]:
+    """Return the names of the modules in a package."""
+    return [each.name for each in iter_modules(sys.modules[package].__path__)]
+
+
+def _is_defined_in(package: str, name: str, value: Any) -> bool:
+    """Whether a name in a package's namespace is a registry of it, or a class or a function of one of its modules."""
+    module = str(getattr(value, "__module__", ""))
+    return (isinstance(value, dict) and name.isupper()) or (callable(value) and f"{module}.".startswith(f"{package}."))

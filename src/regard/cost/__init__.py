@@ -13,3 +13,7 @@
 
 ``regard cost MODEL`` is the command; docs/scaling.md plans large runs with it.
 """
+
+from regard.core.lazy_exports import lazy_exports
+
+__getattr__, __dir__ = lazy_exports(__name__, {})

@@ -19,6 +19,7 @@ data_dir     where the datasets are
 
 from __future__ import annotations
 
+from regard.core.lazy_exports import public_dir
 from regard.core.spec import Registry
 
 DATA: Registry = {
@@ -83,3 +84,6 @@ TEXT_TASKS: Registry = {
     "headline": ("regard.data.text.text_tasks", "Headline"),
     "pronounce": ("regard.data.text.text_tasks", "Pronounce"),
 }
+
+
+__dir__ = public_dir(__name__)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.core.lazy_exports import public_dir
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -69,3 +71,6 @@ def examine(source: str | Path, steps: int = 2, on_finding: FindingCallback | No
     from regard.doctor.folders import examine
 
     return examine(source, steps, on_finding)
+
+
+__dir__ = public_dir(__name__)

@@ -230,7 +230,8 @@ def _fit_ratio(image: tuple[int, int], size: tuple[int, int], multiple: int) -> 
 
 def normalize(pixels: UInt8[Tensor, "B C Y X"], mean: Any, std: Any) -> Float[Tensor, "B C Y X"]:
     """Return bytes minus the mean, divided by the standard deviation, both given for values from 0 to 1."""
-    middle, spread = (_channels(tuple(x), pixels.device, torch.get_default_dtype()) for x in (mean, std))
+    channels = _channels.__wrapped__ if torch.compiler.is_exporting() else _channels  # tracers' tensors are not kept
+    middle, spread = (channels(tuple(x), pixels.device, torch.get_default_dtype()) for x in (mean, std))
     return (pixels - middle) / spread
 
 

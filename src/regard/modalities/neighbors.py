@@ -17,10 +17,14 @@ class WordNeighbor(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighbors(Output):
-    """The nearest words of `word`, most similar first."""
+    """The nearest words of `word`, most similar first.
+
+    Of a sum of words ("king - man + woman"), `given` are these words, which are not among the neighbours.
+    """
 
     word: str
     neighbors: tuple[WordNeighbor, ...]
+    given: tuple[WordNeighbor, ...] = ()
 
     kind = "neighbors"
 
@@ -28,18 +32,19 @@ class Neighbors(Output):
         return "\n".join(f"{each.word}\t{each.cosine:.4f}" for each in self.neighbors)
 
     def to_json(self) -> dict[str, Any]:
-        return {"word": self.word, "neighbors": [each._asdict() for each in self.neighbors]}
+        given = {"given": [each._asdict() for each in self.given]} if self.given else {}
+        return {"word": self.word, "neighbors": [each._asdict() for each in self.neighbors]} | given
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        return cls(values["word"], tuple(WordNeighbor(**each) for each in values["neighbors"]))
+        neighbors, given = (values.get(key, ()) for key in ("neighbors", "given"))
+        return cls(values["word"], *(tuple(WordNeighbor(**each) for each in some) for some in (neighbors, given)))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         cosine = {"type": "number", "minimum": -1.001, "maximum": 1.001}
-        return object_schema(
-            {"word": STRING, "neighbors": array_schema(object_schema({"word": STRING, "cosine": cosine}))}
-        )
+        words = array_schema(object_schema({"word": STRING, "cosine": cosine}))
+        return object_schema({"word": STRING, "neighbors": words, "given": words}, optional=["given"])
 
     def difference(self, other: Neighbors) -> float:
         """Return the share of neighbours that the other does not have."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.core.lazy_exports import public_dir
 from regard.see.audio import audio_alignment, ctc_lattice
 from regard.see.channel_gates import channel_gates
 from regard.see.glimpse_path import glimpse_path
@@ -103,3 +104,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'regard.see' has no attribute '{name}'")
     return getattr(import_module(f"regard.see.{_LAZY_MODULES.get(name, 'grid')}"), name)
+
+
+__dir__ = public_dir(__name__)

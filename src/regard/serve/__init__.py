@@ -9,3 +9,7 @@
 
 Nothing here is imported by ``import regard``, which does not need FastAPI.
 """
+
+from regard.core.lazy_exports import lazy_exports
+
+__getattr__, __dir__ = lazy_exports(__name__, {})

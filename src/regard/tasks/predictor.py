@@ -74,6 +74,22 @@ class Predictor:
         found = self.predict(items, self.fill_options(options))
         return found[0] if is_single else found
 
+    def __repr__(self) -> str:
+        """The class, what goes in and comes out, and the model: one line."""
+        weights = [*self.model.parameters()]
+        count, device = sum(weight.numel() for weight in weights), weights[0].device if weights else "no device"
+        size = f"{count / 1e6:.1f}M" if count >= 1e5 else f"{count:,}"
+        labels = list(map(str, getattr(self, "labels", None) or getattr(self, "answers", None) or ()))
+        known = f"; {len(labels):,} labels: {shorten(', '.join(labels), 60)}" if labels else ""
+        languages = [getattr(self, side, "") for side in ("source", "target")]
+        pair = (
+            f"; {languages[0]} to {languages[1]}" if all(isinstance(each, str) and each for each in languages) else ""
+        )
+        return (
+            f"{type(self).__name__}({', '.join(self.inputs)} -> {self.outputs.__name__}{pair}{known}; "
+            f"{type(self.model).__name__}, {size} parameters on {device})"
+        )
+
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     @classmethod

@@ -19,8 +19,8 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 
 PAD, UNKNOWN, FIRST_ANSWER = 0, 1, 2
-_WORD = re.compile(r"\w+(?:['-]\w+)*")
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
+WORD = re.compile(r"\w+(?:['-]\w+)*")
+SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ def check_answers(num_classes: int, vocab: int) -> None:
 
 def split_words(line: str) -> list[str]:
     """Split a sentence into words, in lower case, without punctuation."""
-    return _WORD.findall(line.lower())
+    return WORD.findall(line.lower())
 
 
 def word_spans(line: str) -> list[tuple[int, int]]:
     """Return the first and the last character (exclusive) of every word of `split_words`."""
-    return [found.span() for found in _WORD.finditer(line)]
+    return [found.span() for found in WORD.finditer(line)]
 
 
 def split_sentences(text: str) -> list[str]:
     """Split running text into its sentences."""
-    return [line.strip() for line in _SENTENCE.findall(text) if split_words(line)]
+    return [line.strip() for line in SENTENCE.findall(text) if split_words(line)]

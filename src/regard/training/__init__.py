@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.core.lazy_exports import public_dir
+
 if TYPE_CHECKING:
     from regard.training.recipe import Recipe
 
@@ -88,3 +90,6 @@ def evaluate(folder: str | Path, splits: list[str] | tuple[str, ...] | None = No
     from regard.training.evaluation import evaluate
 
     return evaluate(Path(folder), splits, **settings)
+
+
+__dir__ = public_dir(__name__)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from regard.core.lazy_exports import public_dir
 from regard.core.spec import Registry
 
 # Functions from a Config to rows.
@@ -42,3 +43,6 @@ TABLES: Registry = {
     "timm_resnet": ("regard.weights.timm.resnet", "table"),
     "vit_pytorch_cct": ("regard.weights.other.vit_pytorch_cct", "table"),
 }
+
+
+__dir__ = public_dir(__name__)

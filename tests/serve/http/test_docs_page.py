@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -75,3 +76,14 @@ def test_lines_for_files_and_for_several_inputs():
     ]
     (item,) = json.loads(shlex.split(curl_line("http://here", "qa", QuestionAnswerer))[-1])["inputs"]
     assert set(item) == set(QuestionAnswerer.inputs)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_the_line_of_the_documentation_can_be_pasted():
+    text = (Path(__file__).parents[3] / "docs" / "how" / "serve.md").read_text(encoding="utf-8")
+    line, said = re.search(r"\$ (curl .*)\n```\n\n```text\n(.*)\n", text).groups()
+    with running_server(make_app(ModelPool(["en-de", "languages"]), Settings())) as url:
+        words = ["curl", "-s", *shlex.split(line.replace("http://127.0.0.1:8000", url))[1:]]
+        answer = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60).stdout)
+    (output,) = answer["outputs"]
+    assert f'"text":"{output["text"]}","score":{output["score"]:.3f}' in said

@@ -41,7 +41,7 @@ from regard.data.text.text_file import SPLIT_ALIASES
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class ContextWindow:
 def encode_windows(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], length: int) -> list[list[ContextWindow]]:
     """Encode questions and texts as rows; a text longer than a row gives several, overlapping by half."""
     questions = tokenizer.encode([question for question, _ in pairs])
-    matches = [list(_WORD.finditer(context)) for _, context in pairs]
+    matches = [list(WORD.finditer(context)) for _, context in pairs]
     pieces = encode_words(tokenizer, (match.group() for context_matches in matches for match in context_matches))
     found = []
     for (_, context), question, context_matches in zip(pairs, questions, matches, strict=True):
