@@ -6,7 +6,8 @@
 All maps together would be 26 GB. Held are q and k (causal, heads of 64), and on one thread are timed: a thumbnail of
 every head of every layer, which is the first thing painted; one exact row, as on every move of the mouse, of one head
 and of the mean of all, in all three views; one exact column, the first of its map (which tells the normalizers of all
-rows) and others; and a tile of the large map. The peer is the way without this: the whole matrix of one layer, of which a row is taken.
+rows) and others; and a tile of the large map. The peer is the way without this: the whole matrix of one layer, of which
+a row is taken.
 """
 
 from __future__ import annotations
