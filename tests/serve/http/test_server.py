@@ -204,7 +204,8 @@ def test_told_to_stop_it_finishes_what_is_under_way_and_ends_with_status_0():
     command = [sys.executable, "-c", code, "serve", "languages", "shakespeare", "--port", "0"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     try:
-        said = read_line(child, child.stderr)
+        while (said := read_line(child, child.stderr)).startswith("regard: loading "):
+            pass
         assert said.startswith("regard: serving languages, shakespeare at http://127.0.0.1:")
         where = said.partition(" at ")[2].partition(" ")[0]
         assert read_line(child, child.stderr).startswith(f"regard: try curl {where}/v1/run/languages ")
