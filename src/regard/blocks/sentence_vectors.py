@@ -18,8 +18,10 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.tokens.story_words import PAD, UNKNOWN
 
 
-def sentence_vectors(words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"]) -> Float[Tensor, "N tables D"]:
-    """Return the vectors of sentences, by every table of word vectors."""
+def sentence_vectors(
+    words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"], scale: float = 1.0
+) -> Float[Tensor, "N tables D"]:
+    """Return the vectors of sentences, by every table of word vectors; `scale` is a factor of all weights."""
     slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
     width = table.shape[-1]
     k = torch.arange(1, width + 1, device=words.device, dtype=table.dtype)
@@ -33,7 +35,7 @@ def sentence_vectors(words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D
         both,
         starts,
         mode="sum",
-        per_sample_weights=torch.cat([offsets, slopes], 1).flatten(),
+        per_sample_weights=scale * torch.cat([offsets, slopes], 1).flatten(),
         padding_idx=PAD,
     )
     return bags.unflatten(1, table.shape[1:])
