@@ -28,8 +28,9 @@ def sentence_vectors(
     both = torch.cat([table, k / width * table]).flatten(1)
     known = torch.where(words > UNKNOWN, words, PAD)
     again = torch.where(words > UNKNOWN, words + len(table), PAD)
-    # of a matrix, embedding_bag computes these itself, by a division that fixes a program of torch.export
-    starts = torch.arange(len(words), device=words.device) * (2 * words.shape[1])
+    number, length = words.shape  # not len: it fixes a program of torch.export
+    # of a matrix, embedding_bag computes these itself, by a division that fixes it as well
+    starts = torch.arange(number, device=words.device) * (2 * length)
     bags = F.embedding_bag(
         torch.cat([known, again], 1).flatten(),
         both,
