@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import warnings
 from contextlib import suppress
 
 import pytest
@@ -128,11 +127,11 @@ def test_rows_of_another_width_are_an_error_and_no_memory_is_touched(kernel):
                 ready(torch.randn(shape))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning")
 def test_what_records_operations_gets_those_of_pytorch(kernel):
     _, ready = packed(48, 40)
     x = torch.randn(3, 48)
-    with warnings.catch_warnings(), pytest.raises(RuntimeError):  # packed matrices cannot be traced
-        warnings.simplefilter("ignore")  # torch.jit is deprecated
+    with pytest.raises(RuntimeError):  # packed matrices cannot be traced
         torch.jit.trace(ready, (x,), check_trace=False)
     with FakeTensorMode(allow_non_fake_inputs=True), suppress(NotImplementedError):
         assert type(ready(torch.randn(3, 48))) is FakeTensor

@@ -61,11 +61,11 @@ class PackedMatrix:
 
 def is_few(x: Float[Tensor, "*B C"], num_rows: int, inputs: int) -> bool:
     """Return whether these rows are for the kernels: few, in memory, as wide as expected, and nothing records them."""
-    if num_rows > MAX_ROWS or x.dtype != torch.float32 or x.shape[-1] != inputs or x.device.type != "cpu":
+    if torch.jit.is_tracing() or torch.compiler.is_compiling() or num_rows > MAX_ROWS or x.dtype != torch.float32:
         return False
-    if type(x) is not Tensor or torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active():
+    if type(x) is not Tensor or x.device.type != "cpu" or x.shape[-1] != inputs:
         return False
-    return not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    return not (torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())
 
 
 def few_rows_linear(x: Float[Tensor, "*B C"], matrix: PackedMatrix, activation: int = 0) -> Float[Tensor, "*B E"]:
