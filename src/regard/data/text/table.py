@@ -180,9 +180,10 @@ def _one_line(cell: str) -> str:
 def parse_columns(given: str) -> dict[str, str]:
     """Return what is called how in a file: ``"text='the review' label"`` is text: the review, label: label."""
     try:
-        return dict(part.split("=", 1) if "=" in part else (part, part) for part in shlex.split(given))
+        parts = [part.partition("=") for part in shlex.split(given)]
     except ValueError as error:
         raise BadInput(f"data.columns={given!r}: {str(error).lower()}") from None
+    return {name: own or name for name, _, own in parts}
 
 
 def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tuple[int, tuple[str, ...]]]:
