@@ -39,6 +39,16 @@ def test_idx_files_are_read_as_a_folder_of_ones_own(digits):
     assert len(data.load("train")) + len(data.load("val")) == 30
 
 
+def test_idx_files_are_found_where_torchvision_puts_them(digits, tmp_path):
+    folder, arrays = digits
+    (folder / "MNIST" / "raw").mkdir(parents=True)
+    for file in [*folder.glob("*ubyte*")]:
+        file.rename(folder / "MNIST" / "raw" / file.name)
+    data = ImageDataset(str(folder))
+    assert data.splits() == ["test", "train", "val"]
+    assert np.array_equal(data.load("test").pixels[:, 0].numpy(), arrays["test_images"])
+
+
 def test_a_damaged_idx_file_is_refused(digits):
     folder, arrays = digits
     whole = idx(arrays["train_labels"])

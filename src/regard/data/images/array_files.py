@@ -1,6 +1,7 @@
 """The files in which MNIST and CIFAR-10 are published: idx files and pickled batches; nothing in them is executed.
 
     train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], t10k-...    MNIST, Fashion-MNIST: sizes, then bytes
+                                                                           (also in raw/ or MNIST/raw/)
     data_batch_1 ... data_batch_5, test_batch                              CIFAR-10 for Python (cifar-10-batches-py)
 
 A pickle is a program. `SafeUnpickler` knows the few names that a pickled array of bytes consists of, and even those it
@@ -39,7 +40,8 @@ def find_arrays(folder: Path) -> Path | None:
     for place in (folder, folder / "cifar-10-batches-py"):
         if (place / "data_batch_1").is_file():
             return place / "data_batch_1"
-    return _find_idx(folder, "train_images")
+    found = (_find_idx(place, "train_images") for place in (folder, folder / "raw", folder / "MNIST" / "raw"))
+    return next(filter(None, found), None)
 
 
 def is_cifar(file: Path) -> bool:
