@@ -70,7 +70,7 @@ def test_a_full_disk_is_one_sentence_before_rows_are_made(monkeypatch, cache):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", reserve)
-    with pytest.raises(BadInput, match="do not fit into .*no space left on device; free space"):
+    with pytest.raises(BadInput, match=r"do not fit into .*no space left on device; free space"):
         stored_rows("squares", 9, squares, 3)
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
 

@@ -637,11 +637,12 @@ def test_evaluations_may_replay_graphs(recipe, tmp_path, monkeypatch):
     from regard.tasks.text.translation import Translation
 
     found, evaluate = [], Translation.evaluate
-    monkeypatch.setattr(
-        Translation,
-        "evaluate",
-        lambda self, model, *rest: found.append(has_hooks(model)) or evaluate(self, model, *rest),
-    )
+
+    def recorded(self, model, *rest):
+        found.append(has_hooks(model))
+        return evaluate(self, model, *rest)
+
+    monkeypatch.setattr(Translation, "evaluate", recorded)
     train(override_recipe(recipe, ["train.steps=2", "train.eval_interval=1"]), tmp_path / "run")
     assert found
     assert not any(found)
