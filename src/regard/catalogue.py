@@ -705,7 +705,10 @@ def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str
     said = [head, "=" * len(head), "", text]
     for title, body in parts:
         said += ["", title, *(f"    {line}".rstrip() for line in body.splitlines())]
-    return "\n".join(said)
+    return _CONTROL.sub("\ufffd", "\n".join(said))
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # in names of a stranger they would drive the terminal
 
 
 def _arguments(cls: Any) -> builtins.list[tuple[str, str]]:
