@@ -283,8 +283,3 @@ def in_batches(items: Iterable[Item]) -> Iterator[list[Item]]:
             batch, size = [], min(2 * size, BATCH_SIZE)
     if batch:
         yield batch
-
-
-def printable(name: str) -> str:
-    """Return the name of a file in one line and one column: what cannot be printed is spelled out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
