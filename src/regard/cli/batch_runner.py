@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regard.cli.lines import Line, OutputFile
 from regard.cli.options import is_strict
 from regard.core.errors import BadInput, RegardError, oom_advice, shorten
+from regard.core.terminal_text import printable
 from regard.modalities.text import Text
 
 if TYPE_CHECKING:
