@@ -103,17 +103,6 @@ def test_other_folders_raise(tmp_path):
         bert.save(tmp_path / "m", model())
 
 
-def test_the_architecture_decides_where_a_file_holds_a_pooler_too(tmp_path):
-    ours = model(head="tags(4)")
-    bert.save(tmp_path / "m", ours)
-    file = tmp_path / "m/model.safetensors"
-    pooler = {"bert.pooler.dense.weight": torch.randn(16, 16), "bert.pooler.dense.bias": torch.randn(16)}
-    save_file(load_file(file) | pooler, file)
-    found, _ = bert.load(tmp_path / "m")
-    assert found.config.head == "tags(4)"
-    assert torch.equal(found(ASKED), ours(ASKED))
-
-
 @pytest.mark.parametrize(
     ("head", "named", "why"),
     [
