@@ -97,7 +97,7 @@ def datasets(what: str) -> list[dict[str, str]]:
             {
                 "name": f"`{name}`",
                 "what it is": info.what,
-                "where to get it": f"[{info.home.split('://')[1].split('/')[0]}]({info.home})",
+                "where to get it": f"[{re.match(r'https?://(github.com/.+|[^/]+)', info.home)[1]}]({info.home})",
                 "licence": info.licence,
             }
             for name, info in DATASETS.items()

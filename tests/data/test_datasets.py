@@ -35,6 +35,7 @@ def test_missing_dataset_of_any_name_does_too(tmp_path, monkeypatch):
 
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     for name, info in DATASETS.items():
+        assert info.home.startswith("http")
         with pytest.raises(BadInput, match=f"no dataset '{name}'") as error:
             find_dataset(name)
         assert f"published at {info.home}, and {PAGE} says which files are read" in str(error.value)

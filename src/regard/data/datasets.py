@@ -26,9 +26,6 @@ class DatasetInfo:
     files: str  # what is read in the folder of its name
     names: tuple[str, ...] = ()  # other words by which settings mean it, and modules that read nothing else
 
-    def __post_init__(self) -> None:
-        assert self.home.startswith("http")
-
 
 _NPZ = "`train_images` (N 28 28, bytes), `train_labels`, `test_images`, `test_labels`"
 
