@@ -6,6 +6,7 @@ All of the pretrained network is trained, the layers below too, at a rate at whi
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from regard.core.errors import BadInput
 from regard.data.class_folders import class_folders, split_folders
@@ -48,7 +49,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         )
     own_val = "val" in parts
     train = len(files) if own_val else num_train(len(files))
-    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": min(16, max(2, train // 4))}
+    data: dict[str, Any] = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": min(16, max(2, train // 4))}
     pretrained = find_pretrained() if source is None else "" if source == "none" else source
     kept = "those of val/" if own_val else f"{len(files) - train} kept"
     return Draft(
@@ -58,7 +59,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         start=_describe_start(pretrained),
         candidates=_pretrained(data, pretrained, quick) if pretrained else _scratch(data, train, quick),
         examples=train,
-        per_update=int(data["batch_size"]),
+        per_update=data["batch_size"],
         regularisation="random crops, mirror images, other brightness and contrast, smoothed labels"
         + ("" if pretrained else ", mixed images"),
         use="regard classify PHOTO --model {model}",

@@ -154,13 +154,14 @@ class _Recorder(TorchDispatchMode):
             state = generator.get_state()
             scratch = tree_map(lambda x: torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, FakeTensor) else x, args)
             func(*scratch, **kwargs)  # moves the generator on
-        copies = tree_map(  # of small tensors, which may change later
+        own_args, own_kwargs = tree_map(  # copies of small tensors, which may change later
             lambda x: x.clone() if isinstance(x, Tensor) and not isinstance(x, FakeTensor) else x, (args, kwargs)
         )
         name = func._schema.name.removeprefix("aten::")
         overwrites = bool(new) or (name in OVERWRITING and all(_is_whole(x) for x in written))
         reads = known - ({_storage(x) for x in written} if overwrites and not new else set())
-        operation = Operation(len(self.operations), func, *copies, new, frozenset(reads), overwrites, state)
+        number = len(self.operations)
+        operation = Operation(number, func, own_args, own_kwargs, new, frozenset(reads), overwrites, state)
         self.operations.append(operation)
         for storage in {_storage(x) for x in (*written, *new)}:
             self.writers[storage].append(operation)
