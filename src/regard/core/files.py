@@ -1,4 +1,4 @@
-"""Atomic file writes: write to a temporary file, flush it to disk, rename it.
+"""Reads of a limited size, and atomic writes: write to a temporary file, flush it to disk, rename it.
 
 A full disk or a missing or read-only folder raises `BadInput` and leaves an existing file unchanged.
 """
