@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -81,11 +82,13 @@ def _train_own_data(
     kind: str, path: str, minutes: float, changes: list[str], out: Path | None, quick: bool, resume: bool, watch: bool
 ) -> int:
     """Plan a run on one's own data, print the plan, and train."""
+    began = time.monotonic()  # what is imported now takes seconds
     from regard.cli import INTERRUPTED
     from regard.core.errors import BadInput
+    from regard.core.terminal_text import reflow, terminal_width
     from regard.training import train as run
     from regard.training.own_data import make_plan
-    from regard.training.own_data.plan import run_name
+    from regard.training.own_data.plan import plan_line, run_name
     from regard.training.recipe import override_recipe
 
     place = Path(path)
@@ -99,13 +102,14 @@ def _train_own_data(
         given = dict(change.split("=", 1) for change in changes)
         device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
         source = given.get("train.init_from")
-        plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source)
+        plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source, began)
         recipe = override_recipe(plan.recipe, changes)
-        print(plan, file=sys.stderr)
-        again = shlex.quote(str(folder / "recipe.json"))
-        print(f"repeat   regard train {again} --out {shlex.quote(f'{folder}-again')}\n", file=sys.stderr, flush=True)
+        width = terminal_width(sys.stderr)
+        print(reflow(str(plan), width) if width else plan, file=sys.stderr)
+        again = f"regard train {shlex.quote(str(folder / 'recipe.json'))} --out {shlex.quote(f'{folder}-again')}"
+        print(plan_line("repeat", again), end="\n\n", file=sys.stderr, flush=True)
         result = run(recipe, folder, False, (), command=command, watch=watch)
-        print(f"use it   {plan.use.format(model=shlex.quote(str(folder)))}", file=sys.stderr)
+        print(plan_line("use it", plan.use.format(model=shlex.quote(str(folder)))), file=sys.stderr)
     if result["stop_reason"] == "interrupted":
         return INTERRUPTED
     print(folder / "model")

@@ -17,9 +17,14 @@ from regard.training.finalize import count_parameters
 from regard.training.recipe import Recipe, Train, build
 
 MIN_MINUTES = 0.05
-SHARE = 0.85  # of the minutes for training; the rest is for starting and for measuring what was trained
 MIN_STEPS = 20
-TIMED_UPDATES = 2  # after one that is not timed
+EVALUATIONS = 10  # while training, or fewer: at most EVAL_SHARE of the time is for them
+EVAL_SHARE = 0.15
+FINAL_EVALUATIONS = 3  # of the last, the best and the averaged weights
+FORWARD_SHARE = 0.4  # of the time of an update
+SAVE_SECONDS = 3.0  # for saving and drawing the curve
+RESERVE = 0.04  # of the time, for what is misjudged
+TIMED_UPDATES, TIMED_SECONDS = 8, 2.0  # after one that is not timed: so many, or two and so long
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
@@ -58,45 +63,60 @@ class Plan:
         return "\n".join(self.lines)
 
 
-def complete(draft: Draft, kind: str, path: Path, minutes: float, device: str, quick: bool, seed: int) -> Plan:
-    """Choose a candidate by the time of its updates, and set the schedule."""
+def complete(
+    draft: Draft, kind: str, path: Path, minutes: float, device: str, quick: bool, seed: int, began: float
+) -> Plan:
+    """Choose a candidate by the time of its updates, and set the schedule; `began` is when the minutes began."""
     if not MIN_MINUTES <= minutes <= 60 * 24 * 30:
         raise BadInput(f"--minutes must be {MIN_MINUTES:g} or more, got {minutes:g}")
-    target, seconds = select_device(device), 60 * minutes * SHARE
+    target, given = select_device(device), 60 * minutes
     per_epoch = max(1, draft.examples // draft.per_update)
     for number, candidate in enumerate(draft.candidates):
         each, parameters = time_update(candidate.recipe, target)
-        possible = seconds / max(each, 1e-6)
+        evaluation = VAL_FRACTION * per_epoch * each * FORWARD_SHARE
+        spent, end = time.monotonic() - began, FINAL_EVALUATIONS * evaluation + SAVE_SECONDS
+        left = (1 - RESERVE) * given - spent - end
+        seconds = max(left, MIN_STEPS * each)  # of updates and of the evaluations between them
+        evaluations = max(1, min(EVALUATIONS, int(EVAL_SHARE * seconds / evaluation)))
+        possible = max(seconds - evaluations * evaluation, 0.0) / each
         if possible >= candidate.least * per_epoch or number == len(draft.candidates) - 1:
             break
-    steps = 6 if quick else max(MIN_STEPS, math.ceil(min(candidate.epochs * per_epoch, possible)))
-    epochs = steps / per_epoch
+    steps = 6 if quick else max(MIN_STEPS, math.ceil(candidate.epochs * per_epoch))
+    expected = min(steps, max(MIN_STEPS, int(possible)))
     train = replace(
         candidate.recipe.train,
-        steps=steps,
-        budget_minutes=round(minutes * SHARE, 4),
+        steps=steps,  # the time may end the run before; the learning rate has fallen by then
+        budget_minutes=round(seconds / 60, 4),
         seed=seed,
         device=device,
-        warmup_steps=max(1, steps // 10),
-        eval_interval=max(1, math.ceil(steps / 10)),
-        save_interval=max(1, math.ceil(steps / 3)),
+        warmup_steps=max(1, expected // 10),
+        eval_interval=max(1, math.ceil(expected / evaluations)),
+        save_interval=max(1, math.ceil(expected / 3)),
         keep_checkpoints=1,
-        log_interval=max(1, steps // 100),
+        log_interval=max(1, expected // 100),
     )
     recipe = replace(candidate.recipe, train=train, name=draft.name)
-    ends = "it has learnt them by then" if epochs >= candidate.epochs else "the time is up"
-    used = min(steps * each, seconds)
-    lines = (
-        f"data     {draft.data}",
-        f"start    {draft.start}",
-        f"model    {describe_model(recipe, parameters)}",
-        f"against overfitting  {draft.regularisation}",
-        f"updates  {steps:,} of {draft.per_update} examples ({epochs:.3g} epochs: {ends}), {train.optimizer}, learning "
-        f"rate {train.learning_rate:g}, {train.schedule}",
-        f"time     {format_minutes(used)} of at most {minutes:g} minutes on {device_name(target)}, "
-        f"{each:.3g} s an update",
-    )
-    return Plan(recipe, lines, draft.use)
+    count, ends = f"{steps:,}", "they are learnt by then"
+    if expected < steps:
+        count, ends = f"about {expected:,}", "the time is up"
+    ends = "a quick try" if quick else ends
+    used = spent + min(expected * each + evaluations * evaluation, seconds) + end
+    limit = f"at most {minutes:g} minutes" if used <= given else f"{minutes:g} minutes (too few for {expected} updates)"
+    found = {
+        "data": draft.data,
+        "start": draft.start,
+        "model": describe_model(recipe, parameters),
+        "regularisation": draft.regularisation,
+        "updates": f"{count} of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
+        f"{train.optimizer}, learning rate {train.learning_rate:g}, {train.schedule}",
+        "time": f"{format_minutes(used)} of {limit} on {device_name(target)}, {each:.3g} s an update",
+    }
+    return Plan(recipe, tuple(plan_line(*each) for each in found.items()), draft.use)
+
+
+def plan_line(name: str, text: str) -> str:
+    """Return a line of a plan."""
+    return f"{name:16}{text}"
 
 
 def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
@@ -111,9 +131,10 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
     rng = torch.Generator(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     autocast = select_precision(recipe.train.precision, device) == "bfloat16"
-    times = []
-    for _ in range(1 + TIMED_UPDATES):
-        item, began = next(stream), time.monotonic()
+    times = list[float]()
+    while len(times) < 3 or (len(times) <= TIMED_UPDATES and sum(times[1:]) < TIMED_SECONDS):
+        began = time.monotonic()
+        item = next(stream)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
             total, _ = task.loss(model, item.batch.to(device), 0, rng)
         (total / max(1, item.count)).backward()
@@ -122,7 +143,7 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.monotonic() - began)
-    return sum(times[1:]) / TIMED_UPDATES, count_parameters(model)
+    return max(min(times[1:]), 1e-6), count_parameters(model)
 
 
 def tokenizer_folder(recipe: Recipe) -> Path | None:
