@@ -29,6 +29,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,7 @@ class Case:
     """A set of examples: how it is cut, written for the command, and measured."""
 
     kind: str  # of regard train
+    data: str
     metric: str
     cut: Callable[[int], tuple[Any, Any]]  # seed -> training and test examples
     write: Callable[[Any, Path], Path]  # training examples into a folder -> what the command is given
@@ -375,17 +377,48 @@ WORDS = ("TF-IDF, logistic regression", tfidf_baseline, accuracy)
 PAIRS = ("nearest training pair", nearest_pair_baseline, translation_chrf)
 CASES = {
     "images": Case(
-        "images", "accuracy", cut_images, write_images, "pixels, logistic regression", pixel_baseline, accuracy
+        "images",
+        "160 photos in 3 classes",
+        "accuracy",
+        cut_images,
+        write_images,
+        "pixels, logistic regression",
+        pixel_baseline,
+        accuracy,
     ),
-    "texts": Case("labelled-texts", "accuracy", cut_texts("trec6"), write_table("rows.tsv"), *WORDS),
-    "reviews": Case("labelled-texts", "accuracy", cut_texts("sst2"), write_table("rows.tsv"), *WORDS),
-    "pairs": Case("pairs", "chrF", cut_pairs("de"), write_table("en-de.tsv"), *PAIRS),
-    "pairs-cs": Case("pairs", "chrF", cut_pairs("cs"), write_table("en-cs.tsv"), *PAIRS),
+    "texts": Case(
+        "labelled-texts", "240 questions in 6 classes", "accuracy", cut_texts("trec6"), write_table("rows.tsv"), *WORDS
+    ),
+    "reviews": Case(
+        "labelled-texts",
+        "240 film reviews in 2 classes",
+        "accuracy",
+        cut_texts("sst2"),
+        write_table("rows.tsv"),
+        *WORDS,
+    ),
+    "pairs": Case("pairs", "500 pairs, English to German", "chrF", cut_pairs("de"), write_table("en-de.tsv"), *PAIRS),
+    "pairs-cs": Case("pairs", "500 pairs, English to Czech", "chrF", cut_pairs("cs"), write_table("en-cs.tsv"), *PAIRS),
     "text": Case(
-        "text", "bits per byte", cut_text, write_text, "5-gram Kneser-Ney", kneser_ney_baseline, bits_per_byte, False
+        "text",
+        "100 kB of plays",
+        "bits per byte",
+        cut_text,
+        write_text,
+        "5-gram Kneser-Ney",
+        kneser_ney_baseline,
+        bits_per_byte,
+        False,
     ),
     "audio": Case(
-        "audio", "accuracy", cut_audio, write_audio, "mean MFCCs, logistic regression", mfcc_baseline, accuracy
+        "audio",
+        "300 recordings of ten words",
+        "accuracy",
+        cut_audio,
+        write_audio,
+        "mean MFCCs, logistic regression",
+        mfcc_baseline,
+        accuracy,
     ),
 }
 
@@ -414,7 +447,8 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
         score = case.measure(regard.load(out), test)
         result = json.loads((out / "result.json").read_text())
         rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    said = done.stderr.replace(place, "").splitlines()
+    plan = [line for line in done.stderr.splitlines() if line.startswith(PLAN_LINES)]
+    start = next(line for line in plan if line.startswith("start ")).removeprefix("start").strip()
     ours = {
         "score": round(score, 4),
         "seconds": round(seconds, 1),
@@ -423,12 +457,14 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
     }
     return {
         "case": name,
+        "data": case.data,
+        "start": re.split(r"[,;] ", start)[0],
         "metric": case.metric,
         "seed": seed,
         "minutes": minutes,
         "contenders": {"regard": ours},
         "run": {
-            "plan": [line for line in said if line.startswith(PLAN_LINES)],
+            "plan": plan,
             "settings": list(settings),
             "stop_reason": result["stop_reason"],
             "curve": [{key: row[key] for key in ("step", *CURVE) if key in row} for row in rows if "val_loss" in row],
@@ -448,9 +484,9 @@ def read_rows() -> list[dict[str, Any]]:
 
 
 def keep(record: dict[str, Any], *new: dict[str, Any]) -> None:
-    """Write rows, in the place of older ones of the same case, seed, minutes and settings."""
+    """Write rows, in the place of older ones of the same case, start, seed, minutes and settings."""
     rows = {
-        json.dumps([each["case"], each["seed"], each["minutes"], each["run"]["settings"]]): each
+        json.dumps([each[key] for key in ("case", "start", "seed", "minutes")] + each["run"]["settings"]): each
         for each in (*read_rows(), *new)
     }
     ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["seed"], each["minutes"]))

@@ -32,7 +32,7 @@ from regard.data.batching import BatchStream, TokenBatches
 from regard.data.class_folders import split_rows
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.text import moses
-from regard.data.text.table import read_lines, read_table
+from regard.data.text.table import full_rows, read_lines, read_table
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -265,10 +265,12 @@ def read_pairs(
         raise BadInput(f"{file} has {len(table.columns)} column; expected two: the source and the target")
     names = [name.lower() if name.lower() in table.columns else None for name in (source, target)]
     first, second = [name for name in names if name] if all(names) else table.columns[:2]
-    sides = np.array(table.column(first), dtype=object), np.array(table.column(second), dtype=object)
+    cells = list(zip(table.column(first), table.column(second), strict=True))
+    rows = full_rows(file, list(zip(table.lines, cells, strict=True)), ("source", "target"), quiet=split == "val")
+    sides = tuple(np.array([pair[side] for _, pair in rows], dtype=object) for side in (0, 1))
     if split != "all":
-        rows = split_rows(len(sides[0]), split, val_fraction)
-        if not len(rows):
+        chosen = split_rows(len(sides[0]), split, val_fraction)
+        if not len(chosen):
             raise BadInput(f"{file} has {len(sides[0])} pairs, too few to keep some for validation: add more")
-        sides = sides[0][rows], sides[1][rows]
+        sides = sides[0][chosen], sides[1][chosen]
     return sides[0].tolist(), sides[1].tolist()

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from regard.core.errors import BadInput
 from regard.core.spec import Registry, resolve
-from regard.training.own_data.plan import Plan, complete
+from regard.training.own_data.plan import Plan, complete, without_warnings
 
 KINDS: Registry = {
     "images": ("regard.training.own_data.images", "draft"),
@@ -53,5 +53,6 @@ def make_plan(
     place = Path(path).expanduser()
     if not place.exists():
         raise BadInput(f"there is no file or folder {place}; give the data: regard train {kind} PATH")
-    draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
-    return complete(draft, kind, place, minutes, device, quick, seed, began)
+    with without_warnings():
+        draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
+        return complete(draft, kind, place, minutes, device, quick, seed, began)

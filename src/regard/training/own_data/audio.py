@@ -37,7 +37,8 @@ def _survey(recordings: list[Recording]) -> tuple[AudioPreprocess, list[float], 
     soundfile, seconds, rates = import_soundfile(), list[float](), list[int]()
     for recording in recordings[:: max(1, len(recordings) // 200)]:
         try:
-            about = soundfile.info(str(recording.file))
+            with recording.file.open("rb") as file:  # by its name, a broken .mp3 is commented on by its decoder
+                about = soundfile.info(file)
         except (soundfile.SoundFileError, RuntimeError, OSError):
             continue  # named when it is read
         seconds.append(about.frames / about.samplerate)

