@@ -16,9 +16,9 @@
     audio       300 recordings of ten words (FSDD)                logistic regression on mean MFCCs
 
 A seed picks the training examples and is the seed of the run; the test examples are the same for all. The command is
-run as a user runs it, in a process of its own with OMP_NUM_THREADS=2, and timed from its start to its end; then the
-saved model is measured. Baselines learn from all the training examples (ours keeps a part of them for validation), and
-choose their features and their strength of regularisation by cross-validation. The results are kept in
+run as a user runs it, in a process of its own with two threads (--threads), and timed from its start to its end; then
+the saved model is measured. Baselines learn from all the training examples (ours keeps a part of them for validation),
+and choose their features and their strength of regularisation by cross-validation. The results are kept in
 results/own-data.json: a run replaces its own rows. scikit-learn (extra `bench`) is needed by baselines alone.
 """
 
@@ -425,7 +425,9 @@ CASES = {
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings: Sequence[str]) -> dict[str, Any]:
+def measure(
+    name: str, seed: int, minutes: float, threads: int, cores: Sequence[int], settings: Sequence[str]
+) -> dict[str, Any]:
     """Train one case in a process of its own, on some cores, and measure the model."""
     case = CASES[name]
     train, test = case.cut(seed)
@@ -434,7 +436,7 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
         out = Path(place) / "run"
         command = [sys.executable, "-m", "regard", "train", case.kind, str(path), "--minutes", f"{minutes:g}"]
         command += ["--out", str(out), f"train.seed={seed}", "train.device=cpu", *settings]
-        environment = {**os.environ, "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
         if cores and shutil.which("taskset"):
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
         began = time.monotonic()
@@ -462,6 +464,7 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
         "metric": case.metric,
         "seed": seed,
         "minutes": minutes,
+        "threads": threads,
         "contenders": {"regard": ours},
         "run": {
             "plan": plan,
@@ -484,13 +487,15 @@ def read_rows() -> list[dict[str, Any]]:
 
 
 def keep(record: dict[str, Any], *new: dict[str, Any]) -> None:
-    """Write rows, in the place of older ones of the same case, start, seed, minutes and settings."""
+    """Write rows, in the place of older ones of the same case, start, seed, minutes, threads and settings."""
     rows = {
-        json.dumps([each[key] for key in ("case", "start", "seed", "minutes")] + each["run"]["settings"]): each
+        json.dumps(
+            [each[key] for key in ("case", "start", "seed", "minutes", "threads")] + each["run"]["settings"]
+        ): each
         for each in (*read_rows(), *new)
     }
     ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["seed"], each["minutes"]))
-    harness.write(RESULTS.name, record | {"threads": 2, "cases": ordered})
+    harness.write(RESULTS.name, record | {"cases": ordered})
 
 
 def is_better(case: Case, ours: float, baseline: float) -> bool:
@@ -512,6 +517,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--threads", type=int, default=2, help="of a run; 1 where others use the cores too")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, two cores each")
     parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--no-baselines", action="store_true")
@@ -532,7 +538,7 @@ def main() -> None:
     def one(name: str, seed: int) -> dict[str, Any]:
         cores = pairs.get()
         try:
-            row = measure(name, seed, given.minutes, cores, given.settings)
+            row = measure(name, seed, given.minutes, given.threads, cores, given.settings)
         finally:
             pairs.put(cores)
         return row if given.no_baselines else add_baseline(row)

@@ -8,6 +8,8 @@ import pytest
 import soundfile
 from PIL import Image
 
+from regard.training.own_data import KINDS
+from tests.long_params import rest_is_long
 from tests.stories.command import Warm
 
 from .blocks import ROOT, commands
@@ -46,35 +48,27 @@ def regard(tmp_path_factory):
     command.close()
 
 
-def test_commands_of_the_page_run_on_data_of_its_layouts(place, regard):
-    models = set()
-    for where, line in commands(PAGE):
-        words = shlex.split(line)[1:]
-        if words[0] == "train":  # a smaller encoder than MiniLM, which is taken where it is installed
-            small = ["train.init_from=fill-en"] if words[1] == "labelled-texts" else []
-            done = regard(*words, "--quick", "--out", place / "runs" / _name(words[2]), *small, cwd=place)
-            names = [line[:16].strip() for line in done.complaints if re.match(r"[a-z ]{15} \S", line)]
-            assert names == ["data", "start", "model", "regularisation", "updates", "time", "repeat", "use it"], where
-            assert done.out == f"{place / 'runs' / _name(words[2]) / 'model'}\n", where
-            models.add(f"runs/{_name(words[2])}")
-        else:
-            assert words[words.index("--model") + 1] in models, where
-            output = ["--output", place / "runs" / f"{len(models)}.png"] if "--output" in words else []
-            kept = words[: words.index("--output")] if output else words
-            done = regard(*kept, *output, cwd=place)
-            assert done.out or output, where
-            assert not output or output[1].is_file(), where
-        assert done.status == 0, (where, done.err)
-    assert len(models) == 5
-
-
-def _name(path):
-    return path.split(".")[0]
+@pytest.mark.parametrize("kind", rest_is_long(KINDS, "text"))
+def test_commands_of_the_page_run_on_data_of_its_layouts(kind, place, regard):
+    (train,) = [shlex.split(line)[1:] for _, line in commands(PAGE) if line.startswith(f"regard train {kind} ")]
+    run = f"runs/{train[2].split('.')[0]}"
+    # a smaller encoder than MiniLM, which is taken where it is installed
+    small = ["train.init_from=fill-en"] if kind == "labelled-texts" else []
+    done = regard(*train, "--quick", "--out", run, *small, cwd=place)
+    assert done.status == 0, done.err
+    assert done.out == f"{run}/model\n"
+    names = [line[:16].strip() for line in done.complaints if re.match(r"[a-z ]{15} \S", line)]
+    assert names == ["data", "start", "model", "regularisation", "updates", "time", "repeat", "use it"]
+    uses = [shlex.split(line)[1:] for _, line in commands(PAGE) if line.split("--model ")[-1].split()[0] == run]
+    assert uses
+    for words in uses:
+        done = regard(*words, cwd=place)
+        assert done.status == 0, done.err
+        assert "--output" in words or done.out
+        (place / "seen.png").unlink(missing_ok="--output" not in words)
 
 
 def test_every_kind_has_its_layout_plan_and_commands():
-    from regard.training.own_data import KINDS
-
     page = PAGE.read_text("utf-8")
     trained = [shlex.split(line)[2] for _, line in commands(PAGE) if line.startswith("regard train")]
     assert trained == [*KINDS]

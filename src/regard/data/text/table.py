@@ -176,8 +176,8 @@ def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tu
         else:
             found = ", ".join(f"'{column}'" for column in table.columns) or "nothing"
             raise BadInput(f"{table.file}: no column is called '{own}' in its first row, which has {found}")
-    found = (tuple(row[places[name]] for name in wanted) for row in table.rows)
-    yield from full_rows(table.file, list(zip(table.lines, found, strict=True)), wanted)
+    chosen = [tuple(row[places[name]] for name in wanted) for row in table.rows]
+    yield from full_rows(table.file, list(zip(table.lines, chosen, strict=True)), wanted)
 
 
 def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False) -> Rows:

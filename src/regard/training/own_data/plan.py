@@ -27,8 +27,9 @@ FINAL_EVALUATIONS = 3  # of the last, the best and the averaged weights
 FORWARD_SHARE = 0.4  # of the time of an update
 SAVE_SECONDS = 3.0  # for saving and drawing the curve
 RESERVE = 0.04  # of the time, for what is misjudged
-TIMED_UPDATES, TIMED_SECONDS = 8, 2.0  # after one that is not timed: so many, or two and so long
+TIMED_UPDATES, TIMED_SECONDS = 8, 1.0  # after one that is not timed: so many, or two and so long
 SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
+HOPELESS = 5.0  # times the seconds that an update may take: the first one tells
 UNKNOWN = "an unknown language"
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
@@ -77,14 +78,16 @@ def complete(
     target, given = select_device(device), 60 * minutes
     per_epoch = max(1, draft.examples // draft.per_update)
     for number, candidate in enumerate(draft.candidates):
-        each, parameters = time_update(candidate.recipe, target)
+        is_last = number == len(draft.candidates) - 1
+        needed = given / max(1.0, candidate.least * per_epoch)  # seconds of an update at which there is time for it
+        each, parameters = time_update(candidate.recipe, target, math.inf if is_last else HOPELESS * needed)
         evaluation = VAL_FRACTION * per_epoch * each * FORWARD_SHARE
         spent, end = time.monotonic() - began, FINAL_EVALUATIONS * evaluation + SAVE_SECONDS
         left = (1 - RESERVE) * given - spent - end
         seconds = max(left, MIN_STEPS * each)  # of updates and of the evaluations between them
         evaluations = max(1, min(EVALUATIONS, int(EVAL_SHARE * seconds / evaluation)))
         possible = max(seconds - evaluations * evaluation, 0.0) / each
-        if possible >= candidate.least * per_epoch or number == len(draft.candidates) - 1:
+        if possible >= candidate.least * per_epoch or is_last:
             break
     steps = 6 if quick else max(MIN_STEPS, math.ceil(candidate.epochs * per_epoch))
     expected = min(steps, max(MIN_STEPS, int(possible)))
@@ -106,7 +109,8 @@ def complete(
         count, ends = f"about {expected:,}", "the time is up"
     ends = "a quick try" if quick else ends
     used = spent + min(expected * each + evaluations * evaluation, seconds) + end
-    limit = f"at most {minutes:g} minutes" if used <= given else f"{minutes:g} minutes (too few for {expected} updates)"
+    named = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
+    limit = f"at most {named}" if used <= given else f"{named} (too few for {expected} updates)"
     found = {
         "data": draft.data,
         "start": draft.start,
@@ -124,8 +128,11 @@ def plan_line(name: str, text: str) -> str:
     return f"{name:16}{text}"
 
 
-def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
-    """Return the seconds of an update (the fastest of some, on a part of the data), and the number of parameters."""
+def time_update(recipe: Recipe, device: torch.device, hopeless: float = math.inf) -> tuple[float, int]:
+    """Return the seconds of an update (the fastest of some, on a part of the data), and the number of parameters.
+
+    Where the first one takes more than `hopeless` seconds, there are no more.
+    """
     data = recipe.data
     if hasattr(data, "limit"):
         data = replace(data, limit=max(64, 4 * getattr(data, "batch_size", 16)))
@@ -137,7 +144,9 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     autocast = select_precision(recipe.train.precision, device) == "bfloat16"
     times = list[float]()
-    while len(times) < 3 or (len(times) <= TIMED_UPDATES and sum(times[1:]) < TIMED_SECONDS):
+    while (len(times) < 3 or (len(times) <= TIMED_UPDATES and sum(times[1:]) < TIMED_SECONDS)) and (
+        not times or times[0] <= hopeless
+    ):
         began = time.monotonic()
         item = next(stream)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
@@ -148,7 +157,7 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.monotonic() - began)
-    return max(min(times[1:]), 1e-6), count_parameters(model)
+    return max(min(times[1:], default=times[0]), 1e-6), count_parameters(model)
 
 
 def tokenizer_folder(recipe: Recipe) -> Path | None:
