@@ -37,18 +37,17 @@ def test_every_table_is_there():
     from regard.blocks import STEMS
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.models.mvit import POOLINGS
-    from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
+    from regard.positions import ENCODINGS
     from regard.tasks import TASKS
     from regard.tokens.tokenizer import KINDS
 
-    tables = {"mechanisms": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
+    tables = {"mechanisms": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS}
     tables |= {"projections": PROJECTIONS, "joins": JOINS}
     tables |= {
         "models": MODELS,
         "tasks": TASKS,
         "tokens": KINDS,
-        "grids": GRID_POSITIONS,
-        "windows": WINDOW_BIASES,
+        "positions": {name for table in ENCODINGS for name in table},
         "stems": STEMS,
     }
     tables |= {"poolings": POOLINGS, "augmentations": AUGMENTATIONS, "blends": MIX_METHODS}
