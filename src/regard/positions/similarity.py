@@ -65,9 +65,7 @@ def dense_bias(part: Any, grid: Grid, q: Float[Tensor, "B H N D"] | None = None)
     line = torch.arange(cells)[None]
     if part.traits.encodes == "window":
         if part.window != grid:
-            raise BadInput(
-                f"a window of {part.window[0]} x {part.window[1]} cells has no bias for {grid[0]} x {grid[1]}"
-            )
+            raise BadInput(f"a window of {part.window} cells has no bias for one of {grid}; build one of that size")
         bias: Tensor = part()
     elif part.traits.encodes == "grid":  # decomposed
         bias = part.bias(_ones(1, cells, part.tables[0]) if q is None else q, grid, grid).dense()[0]
