@@ -144,7 +144,8 @@ def test_what_was_measured_is_told_to_the_end_of_a_clause():
 def test_tables_are_printed_in_columns(capsys):
     assert cli.main(["list", "positions"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "where", "paper", "description"]
+    columns = ["name", "encodes", "where", "learned", "other", "sizes", "invariant", "to", "paper", "description"]
+    assert lines[0].split() == columns
     assert (
         len({line.index(cell) for line, cell in zip(lines[1:4], ("added", "added", "qk_transform"), strict=True)}) == 1
     )
