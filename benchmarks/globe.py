@@ -6,14 +6,13 @@
 One SIREN (2 layers of width 128) with every code of GLOBE_POSITIONS in turn, Adam, rate 2e-3, cosine, 1,000 updates of
 512 places; nothing is tuned for any code. The seed makes weights, batches and which cells are hidden.
 
-    land          land or ocean (data land_mask, a quarter of a degree): 40,000 places to train on, 50,000 places of other
-                  cells to test on, even on the sphere; accuracy %
-    temperature   mean air temperature at 1.5 m, 145 x 192 cells (pre-industrial.pp of iris-sample-data): 10 % of the cells
-                  to train on, the others hidden; root mean square error in kelvin, every cell weighted by its area.
-                  "nearest" takes the value of the nearest cell that is not hidden
+    land          land or ocean (data land_mask, a quarter of a degree): 40,000 places to train on, 50,000 places of
+                  other cells to test on, even on the sphere; accuracy %
+    temperature   mean air temperature at 1.5 m, 145 x 192 cells (pre-industrial.pp of iris-sample-data): 10 % of the
+                  cells to train on, the others hidden; root mean square error in kelvin, every cell weighted by its
+                  area. "nearest" takes the value of the nearest cell that is not hidden
 
-Both in all and in bands of latitude: up to 30 degrees, 30 to 60, 60 to 80, beyond 80. The places of the test part that a
-picture shows are a grid (docs/make_positions_figures.py).
+Both in all and in bands of latitude: up to 30 degrees, 30 to 60, 60 to 80, beyond 80.
 """
 
 from __future__ import annotations

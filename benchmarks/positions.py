@@ -236,7 +236,12 @@ def fashion() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     with np.load(find_dataset("fashion_mnist") / "fashion_mnist.npz") as file:
         parts = [torch.from_numpy(file[key]) for key in ("train_images", "train_labels", "test_images", "test_labels")]
     images, labels, test, answers = parts
-    return images[:12_800].float() / 255, labels[:12_800].long(), test[:TEST_IMAGES].float() / 255, answers[:TEST_IMAGES]
+    return (
+        images[:12_800].float() / 255,
+        labels[:12_800].long(),
+        test[:TEST_IMAGES].float() / 255,
+        answers[:TEST_IMAGES],
+    )
 
 
 def images(encoding: Any, seed: int, steps: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Draw the figures of docs/positions.md into docs/assets/, from benchmarks/results and from the encodings.
 
-    python docs/make_positions_figures.py            positions-similarity, positions-sizes, positions-latitude
-    python docs/make_positions_figures.py --maps     positions-land, positions-temperature too: the networks of seed 1
-                                                     are trained again (a minute of one CPU thread)
+python docs/make_positions_figures.py            positions-similarity, positions-sizes, positions-latitude
+python docs/make_positions_figures.py --maps     positions-land, positions-temperature too: the networks of seed 1
+                                                 are trained again (a minute of one CPU thread)
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def draw_sizes() -> Path | None:
         style_axes(axes, 7)
         axes.tick_params(axis="y", labelsize=8)
         if sizes:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False, prop=font(7), handletextpad=0)
+            axes.legend(
+                loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False, prop=font(7), handletextpad=0
+            )
     return save(layout.figure, ASSETS / "positions-sizes.png")
 
 

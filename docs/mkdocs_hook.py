@@ -6,6 +6,7 @@
     <!-- fields: module.Class -->    the fields of a dataclass: default, and the comment or help beside it in the source
     <!-- help: translate -->         what ``regard translate --help`` prints
     <!-- variants: contents -->      tables of docs/variants.md (variants_tables.py)
+    <!-- positions: back -->         tables of docs/positions.md (positions_tables.py)
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
 A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
@@ -33,7 +34,7 @@ log = logging.getLogger("mkdocs.hooks.regard")
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"
 SOURCE = HERE.parent / "src" / "regard"
-_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|picture|variants): (.+?) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|picture|variants|positions): (.+?) -->$", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
 )
@@ -60,9 +61,9 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
     """Return the replacement of a marker; `up` is the path from the page to docs/."""
     if kind == "picture":
         return picture(*(part.strip() for part in what.split("|", 1)), up=up)
-    if kind == "variants":
+    if kind in ("variants", "positions"):
         sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
-        found: str = import_module("variants_tables").expand(what)
+        found: str = import_module(f"{kind}_tables").expand(what)
         return found
     if kind == "help":
         return f"```text\n{help_text(what)}\n```"

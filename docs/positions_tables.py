@@ -1,8 +1,8 @@
 """Tables of docs/positions.md, made from the measurements alone (docs/mkdocs_hook.py calls it).
 
-    <!-- positions: back -->         a task of benchmarks/positions.py (back, text, images): score by size
-    <!-- positions: temperature -->  a task of benchmarks/globe.py (land, temperature): score by latitude
-    <!-- positions: conditions -->   when, with which commands and on which machine all that was measured
+<!-- positions: back -->         a task of benchmarks/positions.py (back, text, images): score by size
+<!-- positions: temperature -->  a task of benchmarks/globe.py (land, temperature): score by latitude
+<!-- positions: conditions -->   when, with which commands and on which machine all that was measured
 """
 
 from __future__ import annotations
