@@ -98,7 +98,7 @@ def format_listing(kind: str | None = None, width: int | None = None) -> str:
     """
     if kind is None:
         rows = RowList(
-            {"name": k, "description": ", ".join(row["name"] for row in make()) or "(none here)"}
+            {"name": k, "description": ", ".join(dict.fromkeys(row["name"] for row in make())) or "(none here)"}
             for k, make in KINDS.items()
         )
         table = format_table(rows, heading=False) if width is None else _names_by_kind(rows, width)
