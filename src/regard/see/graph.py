@@ -120,8 +120,12 @@ def graph(
     else:
         axes.add_collection(LineCollection(ends, colors=MUTED_INK, linewidths=0.8, zorder=1))
     norm = None if values is None else Normalize(0, max(float(np.max(values)), 1e-12))
-    colours = INK if norm is None else colormaps[COLORMAP](0.95 * np.asarray(norm(values), dtype=np.float64))
-    axes.scatter(*place.T, s=(144 * radius) ** 2, c=colours, linewidths=0.6, edgecolors=MUTED_INK, zorder=2)
+    colours: object = INK
+    if norm is not None:
+        colours = colormaps[COLORMAP](0.95 * np.asarray(norm(np.asarray(values)), dtype=np.float64))
+    axes.scatter(
+        place[:, 0], place[:, 1], s=(144 * radius) ** 2, c=colours, linewidths=0.6, edgecolors=MUTED_INK, zorder=2
+    )
     if names and nodes <= MAX_NAMED:
         for name, (x, y) in zip(names, place, strict=True):
             word = replace_missing_glyphs(visible(truncate_middle(str(name), 14)))

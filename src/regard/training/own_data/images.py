@@ -91,9 +91,9 @@ def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candi
     )
     train = base_train(init_from=source, learning_rate=5e-4, weight_decay=0.01, metric="loss")
     found = []
-    for side in (64,) if quick else SIDES:
+    for side in (None,) if source != "imagenet" else (64,) if quick else SIDES:  # other models keep their size
         recipe = Recipe(efficientnet_lite.Config(), task, ImageDataset(**data, image_size=side), train)  # type: ignore[arg-type]
-        found.append(Candidate(adopt_source(recipe, ["data.image_size"])[0], epochs=25, least=8))
+        found.append(Candidate(adopt_source(recipe, ["data.image_size"] if side else [])[0], epochs=25, least=8))
     return found
 
 
