@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -120,7 +120,7 @@ def graph(
     else:
         axes.add_collection(LineCollection(ends, colors=MUTED_INK, linewidths=0.8, zorder=1))
     norm = None if values is None else Normalize(0, max(float(np.max(values)), 1e-12))
-    colours: object = INK
+    colours: Any = INK
     if norm is not None:
         colours = colormaps[COLORMAP](0.95 * np.asarray(norm(np.asarray(values)), dtype=np.float64))
     axes.scatter(
