@@ -25,7 +25,7 @@ from regard.core.errors import UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
 from regard.core.source_reader import class_source, constructor, read_file, read_module
 from regard.core.spec import Registry
-from regard.core.terminal_text import MIN_TEXT, fit_table, text_width
+from regard.core.terminal_text import MIN_TEXT, fit_table, printable, text_width
 
 Row = dict[str, str]  # column -> what stands there; "name" is first, "description" is last
 
@@ -734,7 +734,7 @@ def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str
     said = [head, "=" * len(head), "", text]
     for title, body in parts:
         said += ["", title, *(f"    {line}".rstrip() for line in body.splitlines())]
-    return "\n".join(said)
+    return printable("\n".join(said), kept="\n\t")
 
 
 def _arguments(cls: Any) -> builtins.list[tuple[str, str]]:
