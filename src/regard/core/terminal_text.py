@@ -182,3 +182,9 @@ def _fit_columns(lines: Sequence[str], width: int) -> list[str]:
         fitted.append(f"{indent}{name:{longest}}{GAP}{first}")
         fitted += [f"{indent}{'':{longest}}{GAP}{line}" for line in rest]
     return fitted
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text whose characters that cannot be printed are spelled out, but for those that are `kept`: a name in a
+    stranger's file may have some that drive the terminal."""
+    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)

@@ -132,7 +132,8 @@ class TrainingRun:
         _check_samplers_are_trained(self.model, self.task)
         # adaptive spans, routing centroids
         self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
-        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source)
+        labels = getattr(self.task, "labels", None)
+        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source, labels)
         if deferred is None:
             self.task.initialize(self.model)
         for module in self.task.modules().values():
