@@ -105,8 +105,7 @@ def test_a_tensor_far_larger_than_the_weights_is_refused_before_it_is_filled(mak
 def test_tensors_that_are_too_large_together_are_refused(tmp_path):
     made, stored = [], {"a": torch.ones(100)}
     with pytest.raises(BadInput, match="larger model than the 100 weights"), building({}, stored, tmp_path):
-        for _ in range(20):
-            made.append(nn.Linear(1000, 1000, bias=False))
+        made.extend(nn.Linear(1000, 1000, bias=False) for _ in range(20))
     assert len(made) == 10  # 2 x 100 + 10 million
 
 
