@@ -203,7 +203,7 @@ def test_script_in_a_text_stays_text(page):
 
 def cleared(page):
     """Whether nothing of an answer is left on the page."""
-    shown = ("#input .result", "#tokens .board", "#maps .large", "#comparison")
+    shown = ("#input .result", "#tokens .board", "#maps", "#comparison", "#export .save")
     return not page.look() and not any(each.is_displayed() for name in shown for each in page.all(name))
 
 

@@ -184,14 +184,14 @@ def align(
 def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int = 0) -> dict[str, Any]:
     """Return what a positional encoding gives every pair of n positions, as matrices H N N (H = 1 if heads are equal).
 
-    Added to tokens: the cosine of two position vectors. Query/key transform: the score of two equal vectors, divided by
+    Added to tokens, or to what q and k are made of: the cosine of two position vectors. Query/key transform: the score of two equal vectors, divided by
     the largest. Bias: what is added to the scores.
     """
     if not 1 <= n <= MAX_TOKENS:
         raise BadInput(f"the lab takes 1 to {MAX_TOKENS} positions, not {n}")
     with _trial(seed, positions):
         place, where = _make_positions(positions, n, width, heads)
-        if place.kind == "added":
+        if place.kind in ("added", "qk_input"):
             vectors = place.vectors(where.queries)[0].double()
             unit = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-9)
             matrix = (unit @ unit.mT)[None]

@@ -21,7 +21,7 @@ const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height",
 export function answer(host, inspection, image) {
   const output = inspection.output ?? {};
   const drawn = isDrawn(output.kind) && inspection.picture;
-  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : output.kind === "strokes" ? written(output) : listed(output, inspection.task);
+  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : output.kind === "strokes" ? written(output) : output.kind === "neighbors" ? nearest(output) : listed(output, inspection.task);
   if (!parts.length && output.kind) parts.push(raw(output));
   if (inspection.warning) parts.push(element("p", { class: "hint note warning", role: "note" }, inspection.warning));
   if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
@@ -60,8 +60,9 @@ function written({ text, points, finished }) {
 /** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */
 function listed({ text, candidates, ...rest }, task) {
   const [scored, unit] = SCORES[task] ?? SCORES.default;
-  const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
-  if (rest.kind === "classes") delete rest.probability; // that of the label, which stands among the others
+  const says = rest.kind === "classes" ? rest.label : text;
+  const parts = says === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, says)];
+  if (rest.kind === "classes") for (const name of ["label", "probability"]) delete rest[name]; // it stands among the others
   for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
     if (name === "score" && typeof value === "number") parts.push(fact(scored, value, unit));
@@ -107,9 +108,17 @@ function tagged(tags) {
   return element("p", { class: "answer tagged", dir: "auto" }, ...words);
 }
 
-function bars(name, shares) {
-  const items = shares.map(([label, share]) => barred(String(label), share, percent(share)));
+function bars(name, shares, format = percent) {
+  const items = shares.map(([label, share]) => barred(String(label), share, format(share)));
   return element("div", { class: "list look" }, element("h3", {}, name.replaceAll("_", " ")), element("ol", {}, ...items));
+}
+
+/** The words nearest to a word, or to a sum of words, which are told apart. */
+function nearest({ word, neighbors, given = [] }) {
+  const cosines = (words) => words.map((each) => [each.word, each.cosine]);
+  const parts = [bars(`nearest to ${word}, cosine`, cosines(neighbors), number)];
+  if (given.length) parts.push(bars("words of the sum, left out above", cosines(given), number));
+  return parts;
 }
 
 function fact(name, value, unit = "") {

@@ -56,7 +56,13 @@ class SearchView {
     store.on("model", () => this.follow(store.model?.name));
     store.on("inspection", () => this.take(store.inspection));
     store.on("theme", () => this.stage?.show(this.at));
+    window.addEventListener("hashchange", () => this.begin());
     if (store.models.length) this.open();
+  }
+
+  /** Whoever comes here first sees a search: that of the last input of the page, or of an example. */
+  begin() {
+    if (location.hash === "#search" && !this.stage && !this.turn && this.words?.value) this.ask();
   }
 
   build(host) {
@@ -99,6 +105,7 @@ class SearchView {
     }
     this.model.replaceChildren(...this.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
+    this.begin();
   }
 
   /** Follow the model of the page, if it can search. */
