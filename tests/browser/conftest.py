@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
-    """A service with the explorer, its address and its looks: models that ship, a ViT and a CNN that have learnt nothing."""
+    """A service with the explorer, its address and its looks: models that ship, a ViT and a CNN of random weights."""
     from regard.serve.http import app, server
     from regard.serve.http.model_pool import ModelPool
     from regard.serve.http.settings import Settings

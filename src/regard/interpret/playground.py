@@ -184,8 +184,8 @@ def align(
 def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int = 0) -> dict[str, Any]:
     """Return what a positional encoding gives every pair of n positions, as matrices H N N (H = 1 if heads are equal).
 
-    Added to tokens, or to what q and k are made of: the cosine of two position vectors. Query/key transform: the score of two equal vectors, divided by
-    the largest. Bias: what is added to the scores.
+    Added to tokens, or to what q and k are made of: the cosine of two position vectors. Query/key transform: the score
+    of two equal vectors, divided by the largest. Bias: what is added to the scores.
     """
     if not 1 <= n <= MAX_TOKENS:
         raise BadInput(f"the lab takes 1 to {MAX_TOKENS} positions, not {n}")

@@ -1,7 +1,7 @@
 """Inspection of an image classifier: `ImageInspection` with relevance for a label.
 
-A convolutional network has no attention. Its maps are Grad-CAM and LayerCAM (interpret.convolution_maps), a row for each
-of the likeliest labels: the share of every cell in the sum.
+A convolutional network has no attention. Its maps are Grad-CAM and LayerCAM (interpret.convolution_maps), a row for
+each of the likeliest labels: the share of every cell in the sum.
 """
 
 from __future__ import annotations
