@@ -13,6 +13,8 @@ jobs.json is a list, most important first; it is read again and again, so that j
     needs     datasets: the job begins when $REGARD_DATA has their folders
     device    cpu keeps a job off the GPU
 
+scripts/owed.json has the jobs whose results the results pages still lack, in the order in which they are wanted.
+
 Every job is `regard train`, then `regard eval`. runs/NAME is its folder, runs/NAME.log what it said; runs/summary.txt
 has a line for each that ended. When the time is up, what still runs is interrupted as by Ctrl-C, which leaves a usable
 model.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.training.recipe import load_recipe, override_recipe
+
 spec = importlib.util.spec_from_file_location("train_many", Path(__file__).parents[1] / "scripts/train_many.py")
 train_many = importlib.util.module_from_spec(spec)
 sys.modules["train_many"] = train_many
@@ -82,3 +84,11 @@ def test_a_job_waits_for_its_data(run, tmp_path, monkeypatch):
     out, _ = run([job("one", needs=["camvid"]), job("two", needs=["bccd"])], seconds=3)
     assert (out / "one").exists()
     assert not (out / "two").exists()
+
+
+def test_every_owed_job_has_a_recipe_that_takes_its_settings():
+    jobs = json.loads((Path(__file__).parents[1] / "scripts/owed.json").read_text())
+    assert len({each["name"] for each in jobs}) == len(jobs)
+    for each in jobs:
+        assert each.keys() <= {"name", "recipe", "minutes", "set", "needs", "device"}
+        override_recipe(load_recipe(each["recipe"]), each["set"])

@@ -71,6 +71,15 @@ def test_every_verb_explains_itself_with_an_example(capsys):
         assert f" regard {verb} " in out.split("Usage", 1)[1].split("\n", 1)[1]
 
 
+def test_examples_of_help_fit_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in cli._app().registered_commands:
+        examples = [line.strip() for line in command.callback.__doc__.split("\n") if line.startswith("      regard ")]
+        assert cli.main([command.name, "--help"]) == 0
+        printed = [line.strip() for line in capsys.readouterr().out.split("\n")]
+        assert set(examples) <= set(printed), command.name
+
+
 def test_an_unknown_name_offers_the_nearest(capsys):
     for words, said in (
         (["list", "atention"], "did you mean 'attention'?"),

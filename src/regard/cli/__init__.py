@@ -44,8 +44,9 @@ def run_with_error_handling(work: Callable[[], int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # text is UTF-8 wherever it goes; what cannot be written is spelled out
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    notes = _LogHandler(logging.WARNING)
-    logging.getLogger("regard").addHandler(notes)
+    notes, log = _LogHandler(logging.WARNING), logging.getLogger("regard")
+    level = log.level
+    log.addHandler(notes)
     try:
         with warnings.catch_warnings():
             if not is_debug() and not sys.warnoptions:
@@ -63,7 +64,8 @@ def run_with_error_handling(work: Callable[[], int]) -> int:
             print_status(line)
         return status
     finally:
-        logging.getLogger("regard").removeHandler(notes)
+        log.removeHandler(notes)
+        log.setLevel(level)  # a service raises it; whoever calls main from Python keeps theirs
         _flush_stdout()
 
 

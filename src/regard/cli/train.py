@@ -42,13 +42,13 @@ def train(
     first. Ctrl-C saves a checkpoint and the model as it is, and prints the command that resumes.
 
     \b
-      regard train images photos                     photos/cat/*.jpg, photos/dog/*.jpg
+      regard train images photos             of photos/cat/*.jpg, photos/dog/*.jpg
       regard train labelled-texts reviews.csv --minutes 2
       regard train pairs en-de.tsv
       regard train text diary.txt
-      regard train audio words                       words/yes/*.wav, words/no/*.wav; or a .tsv of transcripts
+      regard train audio words               of words/yes/*.wav, words/no/*.wav
       regard train transformer_multi30k --quick
-      regard train transformer_tatoeba data.target=fr train.steps=2000 --out runs/french
+      regard train transformer_tatoeba data.target=fr --out runs/french
       regard train --resume --out runs/french
     """
     from regard.cli import INTERRUPTED

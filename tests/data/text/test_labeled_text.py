@@ -92,9 +92,9 @@ def test_tsv_is_preferred_to_csv(table):
         ("sentence,stars\na,b\n", r"own\.csv: no column is called 'text' .* has 'sentence', 'stars'"),
         ("text,stars\na,b\n", "no column is called 'label' in its first row, which has 'text', 'stars'"),
         ("text,text,label\na,b,c\n", "2 columns are called 'text'"),
-        ("text;label\na;b\n", "which has 'text;label'"),
-        ("", "no column is called 'text' in its first row, which has nothing"),
-        ("text,label\na,b\na\n", "line 3: 1 columns; its first row has 2"),
+        ("", "has no rows"),
+        ("text,label\n", "has no rows but the names of its columns"),
+        ("text,label\na,b\na\n", "line 3: 1 column; its first row has 2"),
         ("text,label\na,b,c\n", "line 2: 3 columns; its first row has 2"),
         ("text,label\na,\n", "line 2: label is empty"),
         ('text,label\n"a,b\n', "line 2: unexpected end of data"),
@@ -156,7 +156,7 @@ def test_epoch_has_every_text_once(table, text):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tx\nb", "line 2: 1 columns"),
+        ("a\tx\nb", "line 2: 1 column;"),
         ("a\tx\n \ty", "line 2: text is empty"),
         ("a\tx\nb\tx\nc\tx\n" * 5, "needs at least 2 labels"),
         ("a\tx\nb\ty", "too few"),

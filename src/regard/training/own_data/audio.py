@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.core.errors import BadInput
 from regard.data.audio.audio_folder import LabeledAudio, Recording, TranscribedAudio, has_transcripts
+from regard.data.text.table import is_table
 from regard.modalities.audio import AudioPreprocess, import_soundfile
 from regard.models import cct, ctc
 from regard.tasks.audio import audio_classification, ctc_speech_recognition
@@ -29,6 +30,8 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of recordings."""
     if source not in (None, "none"):
         raise BadInput(f"recordings are learnt from scratch; leave out train.init_from={source}, or write a recipe")
+    if path.is_file() and not is_table(path):
+        raise BadInput(f"{path} is a file; give a folder with a folder of recordings for each label, or with a .tsv")
     return _transcripts(path, quick) if has_transcripts(path) else _labels(path, quick)
 
 

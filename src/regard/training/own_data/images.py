@@ -9,6 +9,7 @@ from pathlib import Path
 
 from regard.core.errors import BadInput
 from regard.data.class_folders import class_folders, split_folders
+from regard.data.images.array_files import find_arrays, is_cifar
 from regard.data.images.image_dataset import ImageDataset
 from regard.modalities.decode_image import list_image_files
 from regard.models import cct, efficientnet_lite
@@ -32,13 +33,18 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of images."""
     if not path.is_dir():
         raise BadInput(f"{path} is a file; give a folder with a folder of images for each class")
+    if (arrays := find_arrays(path)) is not None:
+        recipe = "cct_cifar10" if is_cifar(arrays) else "cct_mnist"
+        raise BadInput(
+            f"{path} holds a published dataset; train a recipe on it: regard train {recipe} data.path={path}"
+        )
     parts = split_folders(path)
     classes = class_folders(parts["train"])
     files = [(file, name) for name in classes for file in list_image_files(parts["train"] / name, quiet=True)]
     if len(classes) < 2 or len(files) < 2 * len(classes):
         raise BadInput(
-            f"{parts['train']} has {len(files)} images in {len(classes)} folders; expected two classes or more, with "
-            "two images or more each"
+            f"{parts['train']} has {len(files)} images in {len(classes)} folder{'s' if len(classes) > 1 else ''}; "
+            "expected two classes or more, with two images or more each"
         )
     own_val = "val" in parts
     train = len(files) if own_val else num_train(len(files))

@@ -52,7 +52,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     return Draft(
         name=run_name(path),
         data=f"{count:,} pairs from {language} to {target}, {words[len(words) // 2]} words a side (the longest "
-        f"{words[-1]:,}); {count - train_count if whole else 'those of the validation file'} kept for validation",
+        f"{words[-1]:,}); {len(data.read('val')[0]):,}{'' if whole else ' others'} kept for validation",
         start="from scratch" if start == "none" else start + ("" if known else ", which does not know this direction"),
         candidates=[_candidate(data, start, known, quick)],
         examples=train_count,
@@ -104,10 +104,6 @@ def _of_folder(folder: Path) -> tuple[str, str, tuple[list[str], list[str]]]:
         )
     source, target = sorted(found, key=lambda name: name != "en") if not pairs else found
     data = ParallelCorpus(str(folder), source, target)
-    if "val" not in data.splits():
-        raise BadInput(
-            f"{folder} has no validation split (val.{source}, val.{target}); put all pairs into one .tsv instead"
-        )
     return source, target, data.read("train")
 
 

@@ -194,7 +194,10 @@ def detect_languages(texts: Sequence[str]) -> dict[str, float]:
     import regard
 
     some = [text for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
-    found = regard.load("languages")([" ".join(text.split()[:12]) for text in some])
+    model = regard.load("languages")
+    found = model.predict(
+        [" ".join(text.split()[:12]) for text in some], model.fill_options({})
+    )  # no note of odd texts
     shares: dict[str, float] = {}
     for each in found:
         shares[each.label] = shares.get(each.label, 0.0) + 1 / len(some)
