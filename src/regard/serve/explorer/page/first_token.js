@@ -1,9 +1,11 @@
 /**
  * The token that is pinned first: one whose weights tell something.
  *
- *     the label that the model gave, if a token stands for it            a mask that is to be filled
+ *     the label that the model gave, if a token stands for it
  *     a class token of a picture, else the patch in its middle
- *     a pronoun after a word that it may stand for                      else a content word past the middle, best one that comes once
+ *     a mask that is to be filled
+ *     a pronoun after a word that it may stand for
+ *     a content word past the middle, one that comes once if there is any
  *
  * Of a word in several pieces it is the longest piece, of equal ones the last, which has read the others.
  */
@@ -41,9 +43,9 @@ export function firstToken(axis, label = null) {
   const first = content[0]?.at ?? Infinity;
   const pronoun = all.findLast(({ text, at }) => PRONOUNS.has(text.toLowerCase()) && at > first);
   const plain = [...tokens.keys()].filter((k) => !special[k]);
-  const past = (found) => found[Math.floor(0.6 * found.length)];
-  const once = content.filter(({ text }) => content.filter((other) => other.text === text).length === 1);
-  return pronoun?.at ?? past(once)?.at ?? past(content)?.at ?? past(plain) ?? 0;
+  const past = (found) => found.slice(Math.floor(0.6 * found.length));
+  const once = ({ text }) => content.filter((other) => other.text === text).length === 1;
+  return pronoun?.at ?? (past(content).find(once) ?? past(content)[0])?.at ?? past(plain)[0] ?? 0;
 }
 
 /** The words of an axis and the token of each: pieces that touch in the text, or tokens that are words themselves. */

@@ -15,6 +15,7 @@ const SCORES = { // what the score of a task is, and its unit
   speech_recognition: ["log-probability", "nats"],
   default: ["log-probability", "nats/token"],
 };
+const ENDS = { length: "at the length limit", end: "by the model", inputs: "by the given text" }; // why a text ended
 const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 
 /** Show `inspection.output` in an element; whether there was anything to show. `image()` is a promise of its picture. */
@@ -66,6 +67,7 @@ function listed({ text, candidates, ...rest }, task) {
   for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
     if (name === "score" && typeof value === "number") parts.push(fact(scored, value, unit));
+    else if (name === "reason") parts.push(fact("ended", ENDS[value] ?? value));
     else if (name === "tags") parts.push(tagged(value));
     else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
