@@ -61,9 +61,10 @@ function written({ text, points, finished }) {
 /** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */
 function listed({ text, candidates, ...rest }, task) {
   const [scored, unit] = SCORES[task] ?? SCORES.default;
-  const says = rest.kind === "classes" ? rest.label : text;
+  const chosen = Boolean(rest.label !== undefined && ranked(rest.probabilities));
+  const says = chosen ? rest.label : text;
   const parts = says === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, says)];
-  if (rest.kind === "classes") for (const name of ["label", "probability"]) delete rest[name]; // it stands among the others
+  if (chosen) for (const name of ["label", "probability"]) delete rest[name]; // it stands among the others
   for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
     if (name === "score" && typeof value === "number") parts.push(fact(scored, value, unit));
