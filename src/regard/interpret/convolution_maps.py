@@ -88,7 +88,7 @@ def maps_of_labels(
         last = [kept[n] for n in _coarsest_of_each_size(kept)]
         gradients = [torch.autograd.grad(logits[label], last, retain_graph=True) for label in choose(logits.detach())]
     classes = Classes.rank(classifier.labels, logits.detach().float().softmax(-1).tolist())
-    grids, size = [grid.detach()[0].float() for grid in last], tuple(values.shape[2:])
+    grids, size = [grid.detach()[0].float() for grid in last], (values.shape[2], values.shape[3])
     return [ConvolutionMaps(grids, [each[0].float() for each in of], size) for of in gradients], classes
 
 
