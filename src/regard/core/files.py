@@ -13,14 +13,14 @@ from pathlib import Path
 from regard.core.errors import BadInput
 
 
-def atomic_write(content: bytes, path: str | os.PathLike[str]) -> Path:
-    """Write bytes to a path atomically."""
+def atomic_write(content: bytes, path: str | os.PathLike[str], mode: int = 0o666) -> Path:
+    """Write bytes to a path atomically; the new file has this mode, less the umask."""
     path = Path(path)
     part = None
     try:
         target = Path(os.path.realpath(path))  # a symbolic link stays one
         part = target.with_name(f".{secrets.token_hex(8)}.part")
-        with open(part, "xb") as file:
+        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

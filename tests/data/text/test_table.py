@@ -9,7 +9,7 @@ import pytest
 
 from regard.core.errors import BadInput
 from regard.data.text.labeled_text import LabeledText, find_columns
-from regard.data.text.table import read_lines, read_table, read_text
+from regard.data.text.table import pick_columns, read_lines, read_table, read_text
 
 ROWS = [("a good film", "pos"), ("an awful, long film", "neg"), ("naïve", "pos")]
 
@@ -43,14 +43,15 @@ def test_a_table_is_read_however_it_was_saved(tmp_path, name, content):
     assert [tuple(row[named.index(key)] for key in ("text", "label")) for row in table.rows] == ROWS
 
 
-def test_a_key_that_some_lines_lack_is_an_empty_cell_and_the_line_is_named_where_it_is_needed(tmp_path):
+def test_a_key_that_some_lines_lack_is_an_empty_cell_and_the_line_is_left_out_where_it_is_needed(tmp_path, caplog):
     file = tmp_path / "own.jsonl"
     rows = [{"text": "a", "label": "x", "note": "only here"}, {"text": "b", "label": None}, {"text": "c", "label": 1.5}]
     file.write_text("\n".join(json.dumps(row) for row in rows))
     assert read_table(file).rows == (("a", "x", "only here"), ("b", "", ""), ("c", "1.5", ""))
-    with pytest.raises(BadInput, match=r"own\.jsonl, line 2: label is empty"):
-        LabeledText(str(file)).splits()
-    file.write_text('{"text": "a", "label": NaN}\n{"text": "b", "label": "x"}')
+    found = pick_columns(read_table(file), ("text", "label"), "text label")
+    assert [*found] == [(1, ("a", "x")), (3, ("c", "1.5"))]
+    assert f"left out line 2 of {file}: label is empty" in caplog.text
+    file.write_text('{"text": "a", "label": NaN}\n{"text": "b", "label": NaN}')
     with pytest.raises(BadInput, match=r"own\.jsonl, line 1: label is empty"):
         LabeledText(str(file)).splits()
 

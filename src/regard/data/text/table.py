@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
 import math
 import shlex
 import zlib
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import BadInput
+
+log = logging.getLogger("regard")
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
@@ -207,11 +210,22 @@ def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tu
         else:
             found = ", ".join(f"'{column}'" for column in table.columns)
             raise BadInput(f"{table.file}: no column is called '{own}' in its first row, which has {found}")
-    for number, row in zip(table.lines, table.rows, strict=True):
-        cells = tuple(row[places[name]] for name in wanted)
-        if not all(cells):
-            raise BadInput(f"{table.file}, line {number}: {wanted[cells.index('')]} is empty")
-        yield number, cells
+    chosen = [tuple(row[places[name]] for name in wanted) for row in table.rows]
+    yield from full_rows(table.file, list(zip(table.lines, chosen, strict=True)), wanted)
+
+
+def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False) -> Rows:
+    """Return the rows without an empty cell; unless `quiet`, a line is logged about those that are left out."""
+    empty = [(number, names[cells.index("")]) for number, cells in rows if not all(cells)]
+    if not empty:
+        return rows
+    number, name = empty[0]
+    if len(empty) == len(rows):
+        raise BadInput(f"{file}, line {number}: {name} is empty")
+    more = f", and {len(empty) - 1:,} more like it" if len(empty) > 1 else ""
+    if not quiet:
+        log.warning(f"left out line {number} of {file}: {name} is empty{more}")
+    return [(number, cells) for number, cells in rows if all(cells)]
 
 
 def read_text(file: Path) -> str:
