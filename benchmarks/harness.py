@@ -225,9 +225,10 @@ def write(name: str, record: dict[str, Any]) -> Path:
     A timing taken while the host was busy is named here and marked on the results page.
     """
     RESULTS.mkdir(exist_ok=True)
-    bare = [case for case in cases(record) if "measured" not in case]
-    for case, found in zip(bare, [lap()] * len(bare), strict=True):
-        case.update(found)
+    if bare := [case for case in cases(record) if "measured" not in case]:
+        found = lap()
+        for case in bare:
+            case.update(found)
     loads = [case["measured"].get("load") or 0 for case in cases(record)]
     if max(loads, default=0) > MAX_LOAD:
         print(f"marked: a host load of up to {max(loads)} by other programs while measuring", file=sys.stderr)
@@ -243,9 +244,11 @@ def write(name: str, record: dict[str, Any]) -> Path:
 
 
 def cases(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cases of a record: the mappings in its lists."""
-    lists = (rows for rows in record.values() if isinstance(rows, list))
-    return [row for rows in lists for row in rows if isinstance(row, dict)]
+    """Return the cases of a record: the mappings in its lists, or those in `cases` by name; else the record itself."""
+    lists = [rows for rows in record.values() if isinstance(rows, list)]
+    if isinstance(named := record.get("cases"), dict):
+        lists = [list(named.values())]
+    return [row for rows in lists for row in rows if isinstance(row, dict)] or [record]
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:

@@ -103,6 +103,7 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "linear-probe-minilm": "Linear probe, noun or verb: MiniLM, word2vec and ELMo",
     "long-sources": "PER on sources of more than 1,000 letters, by aligner",
     "memory-cpu": "Networks with an external memory on a CPU: one update, compared with plain loops",
+    "own-data": "Own data in five minutes of two cores, compared with simple baselines",
     "points-cpu": "Vector attention, neighbours and samples of point clouds on a CPU",
     "points-cuda": "Vector attention, neighbours and samples of point clouds on a GPU",
     "recurrent-cpu": "Recurrent encoder-decoders on a CPU",
@@ -430,7 +431,7 @@ def benchmarks_section(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[st
 
 _SHOWN_KEYS = {
     "command", "date", "cpu", "gpu", "cuda", "cores", "system", "python", "versions", "load_at_start", "steal",
-    "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine", "merged", "source",
+    "threads", "dtype", "rounds", "cases", "contenders", "model", "note", "machine", "merged", "measured",
 }  # fmt: skip
 
 
@@ -440,8 +441,8 @@ _SHOWN_KEYS = {
 def _cases(cases: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     """Yield a row per contender of each case: its speed, and Regard's ratio to it."""
     settings = [key for key in cases[0] if not isinstance(cases[0][key], Mapping)] if cases else []
-    loads = [case["measured"].get("load") if "measured" in case else None for case in cases]
-    has_loads = any(load is not None for load in loads)
+    loads = [case.get("measured", {}) for case in cases]
+    has_loads = _have_loads(cases)
     facts = list(dict.fromkeys(key for case in cases for found in case["contenders"].values() for key in found))
     forms = list(dict.fromkeys(key.split(" / ")[0] for case in cases for key in case if " / " in key))  # of ours
     heads = ["regard / it" if fact == "regard_speedup" else fact.replace("_", " ") for fact in facts]
@@ -472,16 +473,27 @@ def _case_runs(record: Mapping[str, Any]) -> Iterator[str]:
         yield "Not from the run above:\n\n" + "\n".join(lines)
 
 
-def _load(load: float | None) -> str:
-    """Return the host load by other programs; above 2 a timing is not to be trusted."""
-    return "not kept" if load is None else f"**{load:.1f}, busy**" if load > MAX_LOAD else f"{load:.1f}"
+def _have_loads(cases: Sequence[Mapping[str, Any]]) -> bool:
+    return any(case.get("measured", {}).get("load") is not None for case in cases)
+
+
+def _load(about: Mapping[str, Any]) -> str:
+    """Return the host load while a case was measured; above 2 a timing is not to be trusted."""
+    load, when = about.get("load"), " at the start" if about.get("load_at") == "start" else ""
+    if load is None:
+        return "not kept"
+    return f"**{load:.1f}{when}, busy**" if load > MAX_LOAD else f"{load:.1f}{when}"
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return a row per mapping, with a column per number."""
     found = [dict(_flatten({key: x for key, x in row.items() if key != "measured"})) for row in rows]
     heads = list(dict.fromkeys(key for row in found for key in row))
-    return [heads, *([_format_value(row[key]) if key in row else "" for key in heads] for row in found)]
+    table_rows = [[_format_value(row[key]) if key in row else "" for key in heads] for row in found]
+    if not _have_loads(rows):
+        return [heads, *table_rows]
+    loads = [_load(row.get("measured", {})) for row in rows]
+    return [[*heads, "host load"], *([*row, load] for row, load in zip(table_rows, loads, strict=True))]
 
 
 def _contenders(contenders: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
@@ -506,10 +518,15 @@ def _environment(record: Mapping[str, Any]) -> Iterator[str]:
         yield str(record["note"])
     if record.get("merged"):
         yield "put together from several runs: see below the table"
-    if record.get("source"):
-        yield str(record["source"])
-    if (record.get("load_at_start") or 0) > MAX_LOAD:
-        yield f"**host load {record['load_at_start']:.1f} at the start: a busy host, timings are not to be trusted**"
+    own = record.get("measured", {})  # of a record without cases
+    if own.get("source"):
+        yield str(own["source"])
+    load = max(record.get("load_at_start") or 0, own.get("load") or 0)
+    if load > MAX_LOAD:
+        when = " at the start" if load == record.get("load_at_start") else ""
+        yield f"**host load {load:.1f}{when}: a busy host, timings are not to be trusted**"
+    elif own:
+        yield f"host load: {_load(own)}"
     if record.get("steal") is not None:
         yield f"share of CPU time taken by others (steal): {100 * record['steal']:.1f} %"
 

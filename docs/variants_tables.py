@@ -30,6 +30,8 @@ from regard.cost.measurements import (
 )
 from regard.interpret.mechanism_gallery import FAMILIES
 
+MAX_LOAD = 2.0  # as in benchmarks/harness.py
+
 Rows = list[dict[str, str]]
 
 # What each is good for. Measured claims belong into the tables, not here.
@@ -164,8 +166,9 @@ def speed(device: str) -> str:
         if rows:
             parts.append(f"#### {mode[0].upper()}{mode[1:]}, {device}\n\n{table(rows)}")
     where = record.get("gpu") or record.get("cpu", device)
-    loads = [c["measured"].get("load_at_start") for c in record["cases"].values() if "measured" in c]
-    load = f"; load of the machine while measuring {min(loads)} to {max(loads)}" if any(loads) else ""
+    loads = [c["measured"]["load"] for c in record["cases"].values() if c.get("measured", {}).get("load") is not None]
+    busy = ", **a busy host: times are not to be trusted**" if max(loads, default=0) > MAX_LOAD else ""
+    load = f"; load of the host while measuring {min(loads)} to {max(loads)}{busy}" if loads else ""
     note = (
         f"Milliseconds of forward and backward together. {where}, {record['date']}; batch {record['batch']}, "
         f"{record['heads']} heads of {record['head_dim']}, {record['dtype']}, {record['threads']} thread{load}. "

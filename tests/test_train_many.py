@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from regard.training.recipe import load_recipe, override_recipe
+
 spec = importlib.util.spec_from_file_location("train_many", Path(__file__).parents[1] / "scripts/train_many.py")
 train_many = importlib.util.module_from_spec(spec)
 sys.modules["train_many"] = train_many
@@ -82,3 +84,30 @@ def test_a_job_waits_for_its_data(run, tmp_path, monkeypatch):
     out, _ = run([job("one", needs=["camvid"]), job("two", needs=["bccd"])], seconds=3)
     assert (out / "one").exists()
     assert not (out / "two").exists()
+
+
+def test_every_owed_job_has_a_recipe_that_takes_its_settings():
+    jobs = json.loads((Path(__file__).parents[1] / "scripts/owed.json").read_text())
+    assert len({each["name"] for each in jobs}) == len(jobs)
+    for each in jobs:
+        assert each.keys() <= {"name", "recipe", "minutes", "set", "needs", "device"}
+        override_recipe(load_recipe(each["recipe"]), each["set"])
+
+
+def test_a_file_that_is_being_written_is_read_again_later(run, monkeypatch):
+    texts = [json.dumps([job("first")]), '[{"name": "fir', json.dumps([job("first"), job("second")])]
+    monkeypatch.setattr(train_many.json, "loads", lambda _: loads(texts.pop(0) if len(texts) > 1 else texts[0]))
+    loads = json.JSONDecoder().decode
+    out, _ = run([job("first")])
+    assert (out / "second/evaluation.json").exists()
+
+
+def test_jobs_do_not_outlive_the_script(run, tmp_path, monkeypatch):
+    def fails(self):
+        if (self.out / "one/words").exists():
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(train_many.Queue, "_collect", fails)
+    with pytest.raises(ValueError, match="a bug"):
+        run([job("one", "slow")])
+    assert "one: train interrupted" in (tmp_path / "runs/summary.txt").read_text()

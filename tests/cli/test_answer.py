@@ -10,7 +10,7 @@ STORY = "Mary took the milk. Mary went to the kitchen. John went to the garden."
 
 
 def test_a_story_is_answered_and_drawn(tmp_path, capsys):
-    words = ["answer", STORY, "--question", "Where is the milk?"]
+    words = ["answer", STORY, "Where is the milk?"]
     assert cli.main([*words, "-k", "2", "--see", str(tmp_path / "hops.png")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [len(lines), lines[0].split("\t")[0]] == [2, "kitchen"]
@@ -21,7 +21,7 @@ def test_a_story_is_answered_and_drawn(tmp_path, capsys):
 
 def test_an_extractive_reader_answers_too(tmp_path, capsys):
     regard.save(predictor("extractive_qa"), tmp_path / "reader")
-    words = ["answer", "A cat sleeps.", "-q", "Who sleeps?", "--model", str(tmp_path / "reader")]
+    words = ["answer", "A cat sleeps.", "Who sleeps?", "--model", str(tmp_path / "reader")]
     assert cli.main([*words, "--see", str(tmp_path / "maps.png")]) == 0
     assert capsys.readouterr().out.strip() in "A cat sleeps."
     assert (tmp_path / "maps.png").stat().st_size > 1000
@@ -29,8 +29,8 @@ def test_an_extractive_reader_answers_too(tmp_path, capsys):
 
 def test_other_models_and_empty_stories_are_refused(capsys):
     for words, message in (
-        ([STORY, "-q", "Who?", "--model", "languages"], "does not answer questions"),
-        (["...", "-q", "Who?"], "no sentence"),
+        ([STORY, "Who?", "--model", "languages"], "does not answer questions"),
+        (["...", "Who?"], "no sentence"),
     ):
         assert cli.main(["answer", *words]) != 0
         assert message in capsys.readouterr().err

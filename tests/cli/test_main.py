@@ -71,6 +71,15 @@ def test_every_verb_explains_itself_with_an_example(capsys):
         assert f" regard {verb} " in out.split("Usage", 1)[1].split("\n", 1)[1]
 
 
+def test_examples_of_help_fit_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in cli._app().registered_commands:
+        examples = [line.strip() for line in command.callback.__doc__.split("\n") if line.startswith("      regard ")]
+        assert cli.main([command.name, "--help"]) == 0
+        printed = [line.strip() for line in capsys.readouterr().out.split("\n")]
+        assert set(examples) <= set(printed), command.name
+
+
 def test_an_unknown_name_offers_the_nearest(capsys):
     for words, said in (
         (["list", "atention"], "did you mean 'attention'?"),
@@ -135,3 +144,14 @@ def test_an_option_whose_metavar_repeats_its_name_is_declared():
                     metavar = next((ast.unparse(k.value) for k in call.keywords if k.arg == "metavar"), "")
                     declared = any(ast.unparse(argument).startswith("'-") for argument in call.args)
                     assert declared or metavar != repr(str(name).upper()), f"{file.name}:{each.lineno}: {name}"
+
+
+def test_names_in_a_message_do_not_drive_the_terminal(capsys):
+    from regard.cli import run_with_error_handling
+    from regard.core.errors import BadInput
+
+    def work():
+        raise BadInput("there is no \x1b[2J\x9b")
+
+    assert run_with_error_handling(work) == 1
+    assert capsys.readouterr().err == "regard: there is no \\x1b[2J\\x9b\n"

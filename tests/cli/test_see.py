@@ -1,6 +1,11 @@
 """`regard see` in a folder with files of the user's own."""
 
+from pathlib import Path
+
+import pytest
+
 from regard import cli
+from regard.api import zoo
 
 LINE = ["see", "two dogs .", "--model"]
 
@@ -34,3 +39,12 @@ def test_the_gallery_of_mechanisms_takes_a_free_name(tmp_path, monkeypatch, caps
     assert cli.main(["see", "two dogs", "--mechanisms"]) == 0
     assert capsys.readouterr().out.endswith("drawn: mechanisms-2.html\n")
     assert (tmp_path / "mechanisms.html").read_text() == "mine"
+
+
+@pytest.mark.skipif("scene-questions" not in zoo(), reason="the model of questions is not here")
+def test_two_inputs_choose_a_model_that_answers_questions(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    picture = Path(__file__).parents[2] / "docs" / "assets" / "scene-questions.png"
+    for inputs in (["Mary went to the hallway.", "Where is Mary?"], [str(picture), "How many red digits?"]):
+        assert cli.main(["see", *inputs]) == 0
+        assert ("hallway" if "Mary" in inputs[1] else "3") in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """``regard serve``: what it refuses before it serves anything."""
 
+import logging
 import socket
 from contextlib import closing
 
@@ -40,3 +41,4 @@ def test_without_a_model_all_that_ship_are_served_and_each_is_named_while_it_loa
     for name in zoo():
         assert f"loading {name} (" in said
     assert "/docs" in said
+    assert logging.getLogger("regard").level == logging.NOTSET  # quieter only while it serves

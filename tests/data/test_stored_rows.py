@@ -1,9 +1,12 @@
 """Rows that are made once: by several processes, found again by the next run, and made anew when they differ."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
-from regard.core.errors import RegardError
+from regard.core.errors import BadInput, RegardError
 from regard.data import stored_rows as module
 from regard.data.stored_rows import stored_rows
 
@@ -60,3 +63,32 @@ def test_a_process_that_fails_is_one_sentence_and_leaves_no_file(monkeypatch, ca
     with pytest.raises(RegardError, match="makes rows failed: ValueError: no row 3"):
         stored_rows("fails", 9, fails, 3)
     assert {path.suffix for path in cache.iterdir()} == {".lock"}
+
+
+def test_a_full_disk_is_one_sentence_before_rows_are_made(monkeypatch, cache):
+    def reserve(file, start, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    with pytest.raises(BadInput, match=r"do not fit into .*no space left on device; free space"):
+        stored_rows("squares", 9, squares, 3)
+    assert {path.suffix for path in cache.iterdir()} == {".lock"}
+
+
+def test_space_is_taken_before_rows_are_written(monkeypatch):
+    monkeypatch.setattr(module, "ROWS_PER_PROCESS", 1000)
+    sizes, fill = [], module.fill
+    monkeypatch.setattr(
+        module, "fill", lambda parts, *rest: sizes.extend(part.stat() for part in parts) or fill(parts, *rest)
+    )
+    stored_rows("large", 600, lambda: lambda i: (np.full(1000, i, np.int32),))
+    assert [size.st_blocks * 512 >= size.st_size > 2_400_000 for size in sizes] == [True]
+
+
+def test_files_of_a_process_that_was_killed_are_removed(cache):
+    stored_rows("squares", 9, squares, 3)
+    (file, _) = sorted(cache.glob("*.npy"))
+    left = file.with_suffix(".part123")
+    left.write_bytes(b"left")
+    stored_rows("squares", 9, squares, 3)
+    assert not left.exists()

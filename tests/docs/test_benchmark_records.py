@@ -67,9 +67,45 @@ def test_a_timing_on_a_busy_host_is_named_when_written(harness, monkeypatch, cap
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("file", sorted((BENCHMARKS / "results").glob("*.json")), ids=lambda file: file.stem)
-def test_every_recorded_case_has_its_command_and_date(file):
-    record = json.loads(file.read_text("utf-8"))
-    lists = [rows for rows in record.values() if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
-    for case in (case for rows in lists for case in rows):
-        assert {"command", "date", "versions"} <= case["measured"].keys()
+def test_a_record_without_a_list_is_a_case_itself_and_named_cases_are_many(harness):
+    harness.write("one.json", harness.machine() | {"seconds": 1.0, "names": ["a", "b"]})
+    found = json.loads((harness.RESULTS / "one.json").read_text("utf-8"))
+    assert found["measured"].keys() == {"command", "date", "versions", "load"}
+    harness.write("named.json", harness.machine() | {"lengths": [256], "cases": {"a": {}, "b": {}}})
+    found = json.loads((harness.RESULTS / "named.json").read_text("utf-8"))
+    assert "measured" not in found
+    assert all(case["measured"]["load"] >= 0 for case in found["cases"].values())
+
+
+def test_every_recorded_case_says_its_conditions_or_why_not(harness):
+    """Command, date, versions and host load; what was not kept is null, with a sentence about where it comes from."""
+    files = sorted((BENCHMARKS / "results").rglob("*.json"))
+    assert len(files) > 40
+    for file in files:
+        record = json.loads(file.read_text("utf-8"))
+        for case in harness.cases(record):
+            about = case["measured"]
+            assert {"command", "date", "versions", "load"} <= about.keys(), file
+            known = about["command"] and about["versions"] and about["load"] is not None
+            assert known or about.get("source"), f"{file}: not everything was kept, and nothing says why"
+            own = (record.get("date", about["date"]), record.get("command", about["command"]))
+            is_other = (about["date"], about["command"]) != own
+            assert not is_other or about.get("source") or record.get("merged"), f"{file} is not marked as merged"
+
+
+def test_every_timing_of_a_busy_host_is_marked_on_its_page(harness, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS.parent / "docs")
+    import make_results
+    import variants_tables
+
+    for file in sorted((BENCHMARKS / "results").rglob("*.json")):
+        record = json.loads(file.read_text("utf-8"))
+        if max(case["measured"]["load"] or 0 for case in harness.cases(record)) <= harness.MAX_LOAD:
+            continue
+        if file.parent == BENCHMARKS / "results":
+            page = "\n".join(make_results.benchmarks_section({file.stem: record}))
+        elif file.stem.startswith("speed-"):
+            page = variants_tables.speed(file.stem.removeprefix("speed-"))
+        else:  # scores: no timing of them is shown
+            continue
+        assert "busy" in page, file

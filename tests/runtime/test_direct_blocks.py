@@ -1,9 +1,12 @@
 """Blocks of packed models run as one call of the kernel, and hand back every call that asks for more."""
 
+import dataclasses
+
 import pytest
 import torch
 
 import regard
+from regard.attention.mask import PaddingMask
 from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.models import build
 from regard.runtime import direct_blocks, few_rows, inference
@@ -189,3 +192,54 @@ def test_activations_and_weights_far_from_zero_are_exact():
             ready = inference._PackedLinear(linear, activation)
             torch.testing.assert_close(ready(x), ready.activated(x.clone()), atol=2e-6, rtol=1e-6)
             assert ready(torch.full((1, 64), float("nan"))).isnan().all()
+
+
+def test_parts_that_were_exchanged_are_used():
+    def shorten(model):
+        model.encoder.blocks = model.encoder.blocks[:1]
+
+    def exchange(model):
+        model.encoder.blocks[0].feed = torch.nn.Identity()
+
+    def new_bias(model):
+        model.encoder.blocks[0].mix_norm.bias = torch.nn.Parameter(torch.full((48,), 3.0))
+
+    for change in (shorten, exchange, new_bias):
+        model, tokens = inference.pack_weights(bert()), torch.randint(3, 50, (1, 9))
+        change(model)
+        with torch.inference_mode():
+            found = model.hidden(tokens)
+            with model.encoder.blocks[0].mix.register_forward_hook(lambda *_: None):  # runs as modules
+                torch.testing.assert_close(found, model.hidden(tokens), atol=2e-5, rtol=1e-5)
+
+
+def test_dropout_that_was_turned_on_drops():
+    model = inference.pack_weights(transformer(dropout=0.5))
+    drops = [part for part in model.encoder.blocks.modules() if isinstance(part, torch.nn.Dropout)]
+    assert drops
+    for part in drops:
+        part.train()
+    source = torch.randint(3, 50, (1, 9))
+    with torch.inference_mode():
+        assert not torch.equal(model.encode(source)[0], model.encode(source)[0])
+
+
+def test_lengths_beyond_the_row_read_nothing_beyond_it(calls):
+    model = inference.pack_weights(bert())
+    x = torch.randn(3, 5, 48)
+    with torch.inference_mode():
+        found = model.encoder(x, PaddingMask(torch.tensor([5, 6, 90])))
+        torch.testing.assert_close(found, model.encoder(x), atol=2e-5, rtol=1e-5)
+        with pytest.raises(IndexError):  # too few lengths: as without packed weights
+            model.encoder(x, PaddingMask(torch.tensor([5])))
+    assert calls == ["encoder_blocks"] * 2
+
+
+def test_keys_in_another_dtype_are_for_the_modules(calls):
+    model = transformer()
+    decoder = inference.pack_weights(model).decoder
+    state = decoder.start(torch.randn(2, 6, 48), None, 4)
+    state = dataclasses.replace(state, keys=[(k.bfloat16(), v.bfloat16()) for k, v in state.keys])
+    with torch.inference_mode(), pytest.raises(RuntimeError):  # as without packed weights
+        decoder.step(torch.randn(2, 1, 48), state)
+    assert not calls

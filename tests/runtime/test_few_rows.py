@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+from contextlib import suppress
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from regard.runtime import few_rows, inference
 from regard.runtime.few_rows import MAX_ROWS, PANEL, few_rows_linear, find_matrix, load_library
@@ -115,3 +117,48 @@ def test_a_cache_that_cannot_be_written_is_no_error(kernel, fresh, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(fresh / "file" / "inside"))
     assert load_library() is not None
     assert os.listdir(fresh) == ["file"]
+
+
+def test_rows_of_another_width_are_an_error_and_no_memory_is_touched(kernel):
+    _, ready = packed(48, 40)
+    with torch.inference_mode():
+        for shape in ((2, 100), (2, 96), (3, 47), (1, 0)):
+            with pytest.raises(RuntimeError):
+                ready(torch.randn(shape))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning")
+def test_what_records_operations_gets_those_of_pytorch(kernel):
+    _, ready = packed(48, 40)
+    x = torch.randn(3, 48)
+    with pytest.raises(RuntimeError):  # packed matrices cannot be traced
+        torch.jit.trace(ready, (x,), check_trace=False)
+    with FakeTensorMode(allow_non_fake_inputs=True), suppress(NotImplementedError):
+        assert type(ready(torch.randn(3, 48))) is FakeTensor
+
+
+def test_a_library_that_others_can_write_is_not_loaded(kernel, fresh, monkeypatch):
+    load_library()
+    (file,) = fresh.glob("few_rows-*.so")
+    assert file.stat().st_mode & 0o777 == 0o600
+    compiled, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **others: compiled.append(1) or run(*args, **others))
+    for path, mode in ((file, 0o620), (file, 0o602), (fresh, 0o770), (fresh, 0o777)):
+        before, number = path.stat().st_mode, len(compiled)
+        path.chmod(mode)
+        load_library.cache_clear()
+        assert load_library() is not None
+        assert len(compiled) == number + 1
+        path.chmod(before)
+    file.rename(fresh / "elsewhere")
+    file.symlink_to(fresh / "elsewhere")
+    load_library.cache_clear()
+    assert load_library() is not None
+    assert len(compiled) == 5
+
+
+def test_without_a_home_folder_onednn_multiplies(kernel, monkeypatch):
+    monkeypatch.setattr(few_rows, "cache_dir", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    load_library.cache_clear()
+    assert load_library() is None
+    load_library.cache_clear()

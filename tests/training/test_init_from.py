@@ -10,6 +10,7 @@ from torch import nn
 import regard
 from regard.core.errors import BadInput
 from regard.models import attention_asr, conformer, ctc, hybrid_asr, online_alignment
+from regard.tokens.tokenizer import Tokenizer
 from regard.training import init_from, train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
@@ -213,3 +214,37 @@ def test_a_hybrid_starts_from_a_whole_conformer(tmp_path):
     assert message.startswith(f"initialised acoustic from {tmp_path / 'ctc'}: ")
     for name, x in transcript.state_dict().items():
         assert torch.equal(model.acoustic.state_dict()[name], x), name
+
+
+def test_the_tokenizer_and_rows_within_its_positions_are_adopted_and_it_is_said(folder, pretrained):
+    given = override_recipe(recipe(folder, "labelled"), [f"train.init_from={pretrained}", "data.max_length=999"])
+    adopted, line = init_from.adopt_source(given)
+    reach = adopted.model.length
+    assert adopted.data.max_length == reach < 999
+    assert line.endswith(f"rows of {reach} tokens")
+    assert f"its tokenizer (bert, {adopted.model.vocab:,} tokens)" in line
+    kept, line = init_from.adopt_source(given, ["data.max_length"])
+    assert kept.data.max_length == 999
+    assert "rows of" not in line
+    with pytest.raises(BadInput, match=r"brings its tokenizer; leave out data\.tokenizer, data\.vocab_size$"):
+        init_from.adopt_source(given, ["data.vocab_size", "data.tokenizer"])
+
+
+def test_a_source_without_a_tokenizer_cannot_start_a_model_of_texts(folder):
+    given = override_recipe(recipe(folder, "labelled"), ["train.init_from=fashion"])
+    with pytest.raises(BadInput, match=r"fashion has no tokenizer \(tokenizer\.json\), so a model of texts cannot"):
+        init_from.adopt_source(given)
+
+
+def test_a_head_of_other_labels_is_new_even_if_they_are_as_many(tmp_path):
+    made = build(config(vocab=9, width=8, heads=2, layers=1, ffn=8, head="classes(3)"))
+    text = Tokenizer.train(["a b c"], kind="bert", size=9)
+    save_model(
+        tmp_path / "old", made, text, task={"name": "classification", "labels": ["a", "b", "c"], "max_length": 8}
+    )
+    for labels, new in ((["a", "b", "c"], False), (["c", "b", "a"], True), (None, False)):
+        other = build(made.config)
+        message = init_from.load_initial_weights(other, tmp_path / "old", labels)
+        assert ("new: head.out.weight, head.out.bias" in message) == new
+        assert torch.equal(other.head.out.weight, made.head.out.weight) == (not new)
+        assert torch.equal(other.embed.weight, made.embed.weight)

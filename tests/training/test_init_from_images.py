@@ -181,3 +181,18 @@ def test_a_classifier_is_the_backbone_of_dense_models(tmp_path):
             wanted["positions.table"] = other.positions.vectors((8, 8), 1)
         assert own.keys() == wanted.keys()
         assert all(torch.equal(p, wanted[n]) for n, p in own.items()), name
+
+
+def test_a_source_of_colour_is_not_trained_on_grey_images_without_a_word(tmp_path):
+    data = ImageDataset(str(tmp_path), grayscale=True)
+    given = Recipe(vit.Config(**SMALL, image_size=12, num_classes=3), image_classification.Config(), data, Train())
+    found = regard.load("fashion")
+    regard.save(found, tmp_path / "grey")
+    given = replace(given, train=replace(given.train, init_from=str(tmp_path / "grey")))
+    adopted, line = init_from.adopt_source(given, ["data.grayscale"])
+    assert adopted.data.grayscale
+    assert "images of 28 pixels, grey" in line
+    colour = replace(given, data=replace(data, grayscale=False))
+    assert init_from.adopt_source(colour)[0].data.grayscale
+    with pytest.raises(BadInput, match=r"grey reads grey images; leave out data\.grayscale"):
+        init_from.adopt_source(colour, ["data.grayscale"])

@@ -630,3 +630,19 @@ def test_damaged_best_weights_do_not_keep_a_run_from_ending(recipe, tmp_path, mo
     result = train(recipe, tmp_path / "run")
     assert "best weights are skipped" in capfd.readouterr().err
     assert set(result["validation"]) == {"last", "ema", "average"}
+
+
+def test_evaluations_may_replay_graphs(recipe, tmp_path, monkeypatch):
+    from regard.runtime.cuda_graph import has_hooks
+    from regard.tasks.text.translation import Translation
+
+    found, evaluate = [], Translation.evaluate
+
+    def recorded(self, model, *rest):
+        found.append(has_hooks(model))
+        return evaluate(self, model, *rest)
+
+    monkeypatch.setattr(Translation, "evaluate", recorded)
+    train(override_recipe(recipe, ["train.steps=2", "train.eval_interval=1"]), tmp_path / "run")
+    assert found
+    assert not any(found)

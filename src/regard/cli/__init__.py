@@ -30,6 +30,7 @@ import typer.main
 
 import regard
 from regard.core.errors import RegardError, is_out_of_memory
+from regard.core.terminal_text import printable
 
 FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
@@ -44,8 +45,9 @@ def run_with_error_handling(work: Callable[[], int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # text is UTF-8 wherever it goes; what cannot be written is spelled out
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    notes = _LogHandler(logging.WARNING)
-    logging.getLogger("regard").addHandler(notes)
+    notes, log = _LogHandler(logging.WARNING), logging.getLogger("regard")
+    level = log.level
+    log.addHandler(notes)
     try:
         with warnings.catch_warnings():
             if not is_debug() and not sys.warnoptions:
@@ -63,7 +65,8 @@ def run_with_error_handling(work: Callable[[], int]) -> int:
             print_status(line)
         return status
     finally:
-        logging.getLogger("regard").removeHandler(notes)
+        log.removeHandler(notes)
+        log.setLevel(level)  # a service raises it; whoever calls main from Python keeps theirs
         _flush_stdout()
 
 
@@ -73,9 +76,9 @@ def is_debug() -> bool:
 
 
 def print_status(line: str) -> None:
-    """Print one line on stderr."""
+    """Print a line on stderr."""
     with suppress(OSError):  # where stderr is gone, nobody can be told
-        print(f"regard: {line}", file=sys.stderr, flush=True)
+        print(f"regard: {printable(line, kept=chr(10))}", file=sys.stderr, flush=True)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:

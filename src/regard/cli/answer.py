@@ -11,13 +11,15 @@ from regard.cli.options import Device, Json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DEFAULT = "stories"
+
 
 def answer(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The story, one sentence after the other; - is stdin.")],
-    question: Annotated[str, typer.Option("--question", "-q", metavar="TEXT", help="The question about it.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question about it.")],
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A model by name (regard list zoo), or a folder.")
-    ] = "stories",
+    ] = DEFAULT,
     k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Answers to print.")] = 1,
     see: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write a picture (.png, .svg) of what was read.")
@@ -32,8 +34,8 @@ def answer(
     shows which sentences were read at every hop, or the attention of the last layer.
 
     \b
-      regard answer "Mary went to the kitchen. John went to the garden." --question "Where is Mary?"
-      regard answer - -q "Where is the milk?" --see hops.png < story.txt
+      regard answer "Mary left. John went to the garden." "Where is John?"
+      regard answer - "Where is the milk?" --see hops.png < story.txt
     """
     import json
     import sys

@@ -32,9 +32,10 @@ def ask(
     docs/assets/scene-questions.png.
 
     \b
-      regard ask docs/assets/scene-questions.png "How many red digits?" --see looked.png
+      regard ask docs/assets/scene-questions.png "How many red digits?"
+      regard ask scene.png "Is there a boot?" --see map.png
       regard ask scene.png "Is the bag left or right of the shoe?"
-      regard ask scene.png "What colour is the dress?" --model runs/vqa -k 3 --json
+      regard ask scene.png "What colour is the dress?" --model runs/vqa -k 3
     """
     import json
 

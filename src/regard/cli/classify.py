@@ -59,7 +59,7 @@ def classify(
 
     \b
       regard classify "Wo ist der Bahnhof?"
-      regard classify "The keeper saved a penalty." --labels sport,politics,music --all
+      regard classify "The keeper saved a penalty." --labels sport,politics
       regard classify --model runs/sst2 < reviews.txt
       regard classify --pairs --model runs/bert_pretrain < pairs.tsv
       regard classify photo.png more/photos --model runs/birds --all

@@ -71,7 +71,7 @@ def pack(
 
     \b
       regard data pack book.txt --out shards/book --documents paragraph
-      regard data pack train=wiki.train.txt.gz val=wiki.val.txt.gz --out shards/wiki --tokens "bpe(16000)"
+      regard data pack train=a.txt.gz val=b.txt.gz --out shards/ab
       regard data pack photos/ --images --out shards/photos
     """
     from regard.cli import print_status

@@ -29,7 +29,7 @@ def detect(
     The model that ships (scenes) knows clothes in composed scenes.
 
     \b
-      regard detect docs/assets/scene-segments.png --draw boxes.png
+      regard detect docs/assets/scene-objects.png --draw boxes.png
       regard detect street.jpg --model runs/scenes --draw boxes.png
       regard detect photos/ --model runs/scenes --min-score 0.8 --draw drawn/
       regard detect street.jpg --model runs/scenes --json

@@ -110,7 +110,7 @@ def evaluate(
       regard eval en-de --data tatoeba
       regard eval runs/photos --data more-photos
       regard eval shakespeare --data tinyshakespeare --split val --stride 64
-      regard eval shakespeare --data tinyshakespeare --split val --attention linear
+      regard eval shakespeare --data tinyshakespeare --attention linear
       regard eval minilm --data sst2 --attention "performer(features=256)"
       regard eval runs/rooms --data middlebury --split test
       regard eval scenes --maps cross --data scenes --limit 100

@@ -61,7 +61,7 @@ def generate(
 
     \b
       regard generate "ROMEO:" --max-new-tokens 400 --slide
-      regard generate "To be, or not" --num-candidates 3 --temperature 1 --min-p 0.05
+      regard generate "To be, or not" --num-candidates 3 --min-p 0.05
       regard generate "JULIET:" --stop "\\n\\n" --json
     """
     is_single = options.get("num_candidates", 1) == 1 and options.get("beam_size", 1) == 1

@@ -63,7 +63,7 @@ def see(
         typer.Option(
             metavar="NAME",
             help="A model by name (regard list zoo) or a folder.",
-            show_default="by input: a translator, image classifier or speech recognizer",
+            show_default="by input: a translator, a classifier, a speech recognizer, or one that answers questions",
         ),
     ] = None,
     target_text: Annotated[
@@ -82,6 +82,8 @@ def see(
     view: Annotated[
         View | None,
         typer.Option(
+            "--view",
+            metavar="VIEW",
             help="Text: cross, heads (output to input; mean or every head), encoder, decoder (within one side), "
             "layers (all), rollout (all layers as one), path (of an aligner). "
             "Image: class (from the token that the head reads), heads, layers, rollout, relevance (for a label), "
@@ -149,18 +151,20 @@ def see(
 
     \b
       regard see "Two dogs are playing in the snow." --to de
-      regard see "I saw her duck." --to fr --view heads --layer 1 --output duck.png
+      regard see "Where is the station?" --to fr --view heads -o heads.png
       regard see "Good morning." --to de --output page.html
       regard see "An unbelievably fluffy dog." --to de --words
-      regard see "The animal didn't cross the street because it was too tired." --model minilm --view rollout
+      regard see "The animal was too tired." --view encoder --layer 2 --head 5
+      regard see "The animal was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers
-      regard see "Mary went to the hallway." "Where is Mary?" --model stories
+      regard see "Mary went to the hallway." "Where is Mary?"
+      regard see scene.png "How many red digits?"
       regard see xylophone --model sounds-en
       regard see digits.wav --output lattice.png
       regard see cone.ply --model runs/shapes --output cone.png
       regard see photo.jpg --model runs/birds --view rollout
       regard see street.jpg --model runs/detector --output boxes.png
-      regard see "The animal was too tired." photo.jpg --mechanisms --output gallery.html
+      regard see "The animal was tired." --mechanisms -o gallery.html
     """
     from regard.cli import print_status
     from regard.cli.prepare import prepare_predictor
@@ -173,7 +177,7 @@ def see(
     files = output or [free_name(Path("attention.png"))]
     check_output_files(files)
     replaced = {file for file in files if file.exists()}
-    name, found = _load(model, inputs[0], from_, to)
+    name, found = _load(model, inputs, from_, to)
     predictor = prepare_predictor(found, "cpu", gradients=True)
     kind = inspection_class(type(predictor))
     options = FigureOptions(view and view.value, layer, head, special_tokens, words, query, label)
@@ -278,13 +282,21 @@ def draw_first_line(
         print_status(f"attention of the first line drawn: {file}")
 
 
-def _load(model: str | None, word: str, source: str | None, target: str | None) -> tuple[str, Any]:
-    """Return the name and the predictor of a model; without a name, the one for this kind of input."""
+def _load(model: str | None, inputs: Sequence[str], source: str | None, target: str | None) -> tuple[str, Any]:
+    """Return the name and the predictor of a model; without a name, the one for these kinds of input."""
     from regard.cli import images, point_clouds, transcribe
+    from regard.cli.answer import DEFAULT as STORIES
     from regard.cli.load_translator import load_translator
+    from regard.cli.photos import default_photo_model
     from regard.cli.prepare import load_predictor
+    from regard.modalities.classes import Classes
 
-    if model is None and transcribe.is_audio_file(word):
+    word, is_question = inputs[0], len(inputs) == 2 and not (source or target)
+    if model is None and is_question and images.are_images([word]):
+        model = default_photo_model("ask", Classes, asks=True)
+    elif model is None and is_question:
+        model = STORIES
+    elif model is None and transcribe.is_audio_file(word):
         model = transcribe.DEFAULT
     elif model is None and point_clouds.are_point_clouds([word]):
         model = point_clouds.default_classifier()

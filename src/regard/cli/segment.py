@@ -43,7 +43,7 @@ def segment(
     \b
       regard segment docs/assets/scene-segments.png --draw segments.png
       regard segment street.jpg --model runs/camvid --draw segments.png
-      regard segment street.jpg --model runs/camvid --scale 0.75 --scale 1 --scale 1.25 --flip --draw segments.png
+      regard segment street.jpg --model runs/camvid --scale 0.75 --scale 1 --flip
       regard segment photos/ --model runs/camvid --json
     """
     from regard.modalities.masks import Masks

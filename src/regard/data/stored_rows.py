@@ -13,6 +13,7 @@ the first of them.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.core.errors import RegardError
+from regard.core.errors import BadInput, RegardError
 from regard.runtime.hardware import cache_dir
 
 log = logging.getLogger("regard")
@@ -43,7 +44,10 @@ def stored_rows(name: str, count: int, make: Callable[..., Callable[[int], Row]]
     maker = make(*arguments)
     sample = {i: maker(i) for i in sorted({0, count // 2, count - 1})}
     paths = [folder / f"{name}-{digest}-{number}.npy" for number in range(len(sample[0]))]
-    with locked(folder / f"{name}-{digest}.lock"):
+    with locked(folder / f"{name}-{digest}.lock") as is_alone:
+        if is_alone:  # files of processes that were killed
+            for part in folder.glob(f"{name}-{digest}-*.part*"):
+                part.unlink(missing_ok=True)
         if not _are_current(paths, count, sample):
             log.warning(f"making {count:,} rows of {name}, once: {paths[0]}")
             _make_all(paths, count, sample[0], (make, arguments))
@@ -65,10 +69,11 @@ def _are_current(paths: Sequence[Path], count: int, sample: dict[int, Row]) -> b
 
 def _make_all(paths: Sequence[Path], count: int, first: Row, work: tuple[Any, Any]) -> None:
     parts = [path.with_suffix(f".part{os.getpid()}") for path in paths]
-    for part, own in zip(parts, first, strict=True):
-        np.lib.format.open_memmap(part, "w+", own.dtype, (count, *own.shape)).flush()
     processes = max(1, min(available_cores(), count // ROWS_PER_PROCESS))
     try:
+        for part, own in zip(parts, first, strict=True):
+            np.lib.format.open_memmap(part, "w+", own.dtype, (count, *own.shape)).flush()
+            _reserve(part)
         if processes == 1:
             fill(parts, work, range(count))
         else:
@@ -78,6 +83,21 @@ def _make_all(paths: Sequence[Path], count: int, first: Row, work: tuple[Any, An
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
+
+
+def _reserve(file: Path) -> None:
+    """Take the space of a file on the disk: one that is full would end the process when a row is written."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            with file.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                size = file.stat().st_size
+                raise BadInput(
+                    f"{size / 2**20:,.0f} MiB of rows do not fit into {file.parent}: {(error.strerror or '').lower()}; "
+                    "free space, choose another folder by $REGARD_CACHE, or train with data.store=false"
+                ) from None
 
 
 def _run(jobs: Sequence[bytes]) -> None:
@@ -126,13 +146,15 @@ def available_cores() -> int:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which one process at a time has; it ends with the process."""
+def locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file, which one process at a time has; it ends with the process. Gives whether it is held."""
     with open(path, "w") as file:
+        is_held = False
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
+            is_held = True
         except (ImportError, OSError):  # no such locks here: each process makes the rows
             pass
-        yield
+        yield is_held

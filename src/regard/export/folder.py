@@ -161,7 +161,8 @@ def make_script(plan: Plan, kind: str, name: str) -> str:
     standard = ["json", "sys", *(line.split()[1] for line in plan.imports if line in STANDARD)]
     others = [f"import {RUNTIME[kind]}", *(line for line in plan.imports if line not in STANDARD), "import numpy as np"]
     imports = [f"import {', '.join(sorted(standard))}", "from pathlib import Path", "", *_sorted_imports(others)]
-    about = f"{(name or 'network').replace('_', ' ').capitalize()} without Regard: python {SCRIPT_FILE} {plan.usage}"
+    usage = plan.usage.replace("\\", "\\\\").replace('"', '\\"')  # a model's words must not end the docstring
+    about = f"{(name or 'network').replace('_', ' ').capitalize()} without Regard: python {SCRIPT_FILE} {usage}"
     needs = " ".join(["numpy", RUNTIME[kind], *plan.packages])
     return f'''"""{about}
 
@@ -296,11 +297,15 @@ def line_difference(wanted: str, found: str) -> float:
         return math.inf
     largest = 0.0
     for one, other in zip(a, b, strict=True):
+        if one == other:
+            continue
         try:
-            largest = max(largest, abs(float(one) - float(other)))
+            difference = abs(float(one) - float(other))
         except ValueError:
-            if one != other:
-                return math.inf
+            return math.inf
+        if math.isnan(difference):
+            return math.inf
+        largest = max(largest, difference)
     return largest
 
 

@@ -94,7 +94,7 @@ for text in sys.argv[1:]:
         text,
         [(example,) for example in examples],
         lambda line: str(predictor.predict([line], predictor.make_options({"beam_size": 1}))[0]),
-        note=GREEDY,
+        note=f"{GREEDY}; it writes at most {capacity} tokens",
     )
 
 

@@ -53,7 +53,11 @@ def picture_lines(shown: Any) -> str:
         f"for side, cut in zip(image.size, ({columns}, {rows})))",
     }
     lines = [
-        "image = ImageOps.exif_transpose(Image.open(file)).convert('RGB')",
+        "image = ImageOps.exif_transpose(Image.open(file))",
+        "if image.mode[0] in 'IF':",
+        "    sys.exit(f'{file} has more than 8 bits a pixel; save it with 8.')",
+        "image = image.convert('RGBA')  # what is transparent is white",
+        "image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image).convert('RGB')",
         f"width, height = {sizes[shown.crop_mode]}",
         f"resized = image.resize((width, height), {how})",
     ]

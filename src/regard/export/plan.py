@@ -49,8 +49,9 @@ class Graph:
 
     def sample(self, shape: tuple[int, int]) -> tuple[Tensor, ...]:
         """Return example inputs of (rows, length)."""
-        torch.manual_seed(0)
-        return self.example(shape[0], min(shape[1], self.longest))
+        with torch.random.fork_rng(devices=[]):  # the caller's random numbers do not change
+            torch.manual_seed(0)
+            return self.example(shape[0], min(shape[1], self.longest))
 
     @cached_property
     def traced(self) -> tuple[Tensor, ...]:

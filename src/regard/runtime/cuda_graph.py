@@ -129,5 +129,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Return whether the model has forward hooks, which neither a replay nor compiled code would call."""
-    return any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    """Return whether parts of the model have forward hooks, which neither a replay nor compiled code would call.
+
+    Those of the model itself are not called by its steps either.
+    """
+    return any(m._forward_hooks or m._forward_pre_hooks for m in model.modules() if m is not model)

@@ -7,7 +7,7 @@ part of them. Direct blocks stand in for `apply_blocks` of an encoder or `step_b
     pre-norm     x = x + W_o attend(W_qkv norm(x));  ...;  x = x + W_2 a(W_1 norm(x))
 
 They hand every call that asks for more back to the stack: many rows, positions inside attention, other masks,
-gradients, and hooks on a part (`watch`, interventions).
+gradients, hooks on a part (`watch`, interventions), and parts that were exchanged or are in training mode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from regard.attention.joins.concat import OutputProjection
-from regard.attention.kv_cache import KVCache
 from regard.attention.mask import DocumentMask, Mask, PaddingMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
@@ -74,7 +73,8 @@ class DirectBlocks:
 
     def __init__(self, stack: Any) -> None:
         blocks, mix = list(stack.blocks), stack.blocks[0].mix
-        self.stack, self.parts = stack, [part for block in blocks for part in block.modules()]
+        self.stack, self.blocks = stack, stack.blocks
+        self.parts = [(part, dict(part._modules)) for part in stack.blocks.modules()]  # and what they consist of
         self.heads, self.head_dim = mix.project.kv_heads, mix.project.head_dim
         self.norms: list[tuple[Any, Tensor, Tensor]] = []  # their weights are referenced, so that they stay
         self.c = (CBlock * len(blocks))(*map(self._block, blocks))
@@ -106,17 +106,23 @@ class DirectBlocks:
 
     def is_plain(self, x: Tensor, positions: PositionInfo) -> bool:
         """Return whether the kernel does all that the blocks would do for this call."""
-        if not is_few(x, x.shape[0] * x.shape[1]) or not x.numel():
+        if not is_few(x, x.shape[0] * x.shape[1], self.c[0].down.outputs) or not x.numel():
             return False
         if positions.qk_transform is not None or positions.bias is not None or positions.query_vectors is not None:
             return False
         if (torch.is_grad_enabled() and x.requires_grad) or torch.is_autocast_enabled("cpu"):
             return False
-        if torch_module._has_any_global_hook() or torch._C._len_torch_dispatch_stack():
+        if torch_module._has_any_global_hook() or self.stack.blocks is not self.blocks:
             return False
-        if any(norm.weight.data_ptr() != weight.data_ptr() for norm, weight, _ in self.norms):
+        if any(
+            norm.weight.data_ptr() != weight.data_ptr() or norm.bias.data_ptr() != bias.data_ptr()
+            for norm, weight, bias in self.norms
+        ):
             return False
-        return not any(part._forward_hooks or part._forward_pre_hooks for part in self.parts)
+        return not any(
+            part._forward_hooks or part._forward_pre_hooks or part.training or part._modules != children
+            for part, children in self.parts
+        )
 
     def call(self, name: str, x: Tensor, *arguments: Any) -> Tensor:
         """Return what a function of the kernel makes of x."""
@@ -136,12 +142,13 @@ class DirectEncoderBlocks(DirectBlocks):
         (texts, n, _), ends, lengths = x.shape, None, None
         longest = mask.max_length if isinstance(mask, DocumentMask) else n
         is_known = mask is None or type(mask) in (PaddingMask, DocumentMask)
+        if isinstance(mask, PaddingMask):
+            lengths = mask.lengths.long().contiguous()
+            is_known = len(lengths) == texts
         if not is_known or longest > MAX_KEYS or not self.is_plain(x, positions):
             return Encoder.apply_blocks(self.stack, x, mask, positions, pass_state)
         if isinstance(mask, DocumentMask):
             texts, ends = len(mask.lengths), mask.cu_seqlens
-        elif isinstance(mask, PaddingMask):
-            lengths = mask.lengths.long().contiguous()
         return self.call("encoder_blocks", x, len(x) * n, texts, n, _address(ends), _address(lengths))
 
 
@@ -152,11 +159,12 @@ class DirectDecoderBlocks(DirectBlocks):
         (inputs, beams, _), table, memory_mask = x.shape, state.beam_table, state.memory_mask
         allowed = None if table.single_beam else table.allow.contiguous()
         memory_allowed = None if memory_mask is None else memory_mask.allowed.contiguous()
-        memories = [found for k, v in state.keys if (found := _memory(k, v, memory_allowed)) is not None]
+        memories = [found for k, v in state.keys if (found := _memory(k, v, memory_allowed, inputs)) is not None]
         number, fits = len(self.c), isinstance(table.filled, int) and table.filled <= MAX_KEYS
         if not fits or len(memories) < number or not self.is_plain(x, positions):
             return Decoder.step_blocks(self.stack, x, state, positions)
-        caches = [self._allocated(cache, x) for cache in state.caches]
+        empty = x.new_empty(inputs, self.heads, 0, self.head_dim)
+        caches = [cache.allocate(empty, empty) for cache in state.caches]
         pasts = [
             CCache(cache.k.data_ptr(), cache.v.data_ptr(), cache.capacity, table.filled, _address(allowed))
             for cache in caches
@@ -164,16 +172,14 @@ class DirectDecoderBlocks(DirectBlocks):
         arrays = (CCache * number)(*pasts), (CMemory * number)(*memories)
         return self.call("decoder_steps", x, inputs, beams, *arrays), caches
 
-    def _allocated(self, cache: KVCache, x: Tensor) -> KVCache:
-        if cache.k is not None:
-            return cache
-        shape = len(x), self.heads, cache.capacity, self.head_dim
-        return KVCache(cache.capacity, x.new_zeros(shape), x.new_zeros(shape))
 
-
-def _memory(k: Tensor, v: Tensor, allowed: Tensor | None) -> CMemory | None:
-    """Return keys and values of the memory for the kernel; None in a layout that it does not know."""
+def _memory(k: Tensor, v: Tensor, allowed: Tensor | None, inputs: int) -> CMemory | None:
+    """Return keys and values of the memory for the kernel; None in a layout or dtype that it does not know."""
     if k.shape[2] > MAX_KEYS or not v.is_contiguous() or not (k.is_contiguous() or k.mT.is_contiguous()):
+        return None
+    if not k.dtype == v.dtype == torch.float32 or len(k) != inputs:
+        return None
+    if allowed is not None and allowed.shape != (inputs, 1, k.shape[2]):
         return None
     strides = (k.shape[3], 1) if k.is_contiguous() else (1, k.shape[2])
     return CMemory(k.data_ptr(), v.data_ptr(), k.shape[2], *strides, _address(allowed))
@@ -201,7 +207,7 @@ def use_direct_blocks(model: nn.Module, linear_class: type[nn.Module], feed_clas
 
 def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> bool:
     """Return whether a block is plain attention and a plain feed-forward, all with weights that the kernel reads."""
-    if block.path is not None or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):
+    if block.path.p or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):
         return False
     mix, feed, norms = block.mix, block.feed, [block.mix_norm, block.feed_norm]
     if (

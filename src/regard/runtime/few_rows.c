@@ -275,7 +275,7 @@ static void attend_in_text(const Work *work, long item) {
     const long heads = p->block->heads, size = p->block->head_dim, text = item / heads, head = item % heads;
     const long stride = 3 * heads * size, start = p->ends == NULL ? text * p->n : p->ends[text];
     const long rows = p->ends == NULL ? p->n : p->ends[text + 1] - start;
-    const long keys = p->lengths == NULL ? rows : p->lengths[text];
+    const long keys = p->lengths == NULL || p->lengths[text] > rows ? rows : p->lengths[text];
     const float *base = p->qkv + start * stride + 3 * head * size;
     for (long row = 0; row < rows; row++)
         attend(

@@ -5,7 +5,8 @@ third to two thirds of the memory's speed; these read oneDNN's packed matrices, 
 of a stack are one call (runtime.direct_blocks).
 
 They need Linux, a processor with AVX-512 and a C compiler (cc, gcc or clang, or $CC). The library is stored in the
-cache folder (runtime.hardware.cache_dir). Without any of these, oneDNN multiplies and PyTorch does the rest.
+cache folder (runtime.hardware.cache_dir), and loaded from there only if nobody else can have written it. Without any of
+these, oneDNN multiplies and PyTorch does the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ctypes
 import math
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,7 @@ LANES, PANEL = 16, 64  # numbers of a vector; outputs side by side in a packed m
 ACTIVATIONS = {("none", ""): 0, ("relu", ""): 1, ("gelu", "none"): 2}  # those that the kernel knows, as in C
 FLAGS = ("-O3", "-mavx512f", "-mfma", "-shared", "-fPIC")
 COMPILE_TIMEOUT = 60.0
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class CLinear(ctypes.Structure):
@@ -56,9 +59,13 @@ class PackedMatrix:
         self.address = ctypes.addressof(self.c)
 
 
-def is_few(x: Float[Tensor, "*B C"], num_rows: int) -> bool:
-    """Return whether these rows are for the kernels: few, and no compiler is looking."""
-    return num_rows <= MAX_ROWS and x.dtype == torch.float32 and not torch.compiler.is_compiling()
+def is_few(x: Float[Tensor, "*B C"], num_rows: int, inputs: int) -> bool:
+    """Return whether these rows are for the kernels: few, in memory, as wide as expected, and nothing records them."""
+    if torch.jit.is_tracing() or torch.compiler.is_compiling() or num_rows > MAX_ROWS or x.dtype != torch.float32:
+        return False
+    if type(x) is not Tensor or x.device.type != "cpu" or x.shape[-1] != inputs:
+        return False
+    return not (torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active())
 
 
 def few_rows_linear(x: Float[Tensor, "*B C"], matrix: PackedMatrix, activation: int = 0) -> Float[Tensor, "*B E"]:
@@ -103,7 +110,7 @@ def load_library() -> tuple[Any, c_void_p] | None:
         library.few_rows_linear.argtypes = [*[c_void_p] * 3, c_long, c_int, *end]
         library.encoder_blocks.argtypes = [c_void_p, c_long, *[c_void_p] * 3, *[c_long] * 3, c_void_p, c_void_p, *end]
         library.decoder_steps.argtypes = [c_void_p, c_long, *[c_void_p] * 3, *[c_long] * 2, c_void_p, c_void_p, *end]
-    except (OSError, AttributeError, subprocess.SubprocessError):
+    except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: no home folder
         return None
     for function in (library.few_rows_linear, library.encoder_blocks, library.decoder_steps):
         function.restype = None
@@ -116,7 +123,7 @@ def _open_library() -> Any:
     key = blake2b(source + " ".join(FLAGS).encode(), digest_size=8).hexdigest()
     file = cache_dir() / f"few_rows-{key}.so"
     with suppress(OSError):  # not there, or damaged
-        if file.stat().st_uid == os.getuid():  # nobody else's code
+        if _is_ours(file):
             return ctypes.CDLL(str(file))
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         path = Path(folder) / "library.so"
@@ -127,5 +134,17 @@ def _open_library() -> Any:
         subprocess.run(command, input=source, capture_output=True, check=True, timeout=COMPILE_TIMEOUT)
         with suppress(OSError, BadInput):  # a cache that cannot be written: compiled again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(path.read_bytes(), file)
+            atomic_write(path.read_bytes(), file, mode=0o600)
         return ctypes.CDLL(str(path))
+
+
+def _is_ours(file: Path) -> bool:
+    """Return whether nobody else can have written a file, nor put it there: it is going to be run."""
+    own, folder = file.lstat(), file.parent.stat()
+    return (
+        stat.S_ISREG(own.st_mode)
+        and own.st_uid == os.getuid()
+        and not own.st_mode & OTHERS_WRITE
+        and folder.st_uid in (os.getuid(), 0)
+        and (not folder.st_mode & OTHERS_WRITE or bool(folder.st_mode & stat.S_ISVTX))
+    )

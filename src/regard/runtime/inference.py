@@ -200,7 +200,7 @@ class _PackedLinear(_InferenceLinear):
 
     def product(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
         (name, variant), num_rows = self.activation, x.shape[:-1].numel()
-        if self.matrix is not None and few_rows.is_few(x, num_rows):
+        if self.matrix is not None and few_rows.is_few(x, num_rows, self.matrix.inputs):
             fused = few_rows.ACTIVATIONS.get(self.activation)
             found = few_rows.few_rows_linear(x, self.matrix, fused or 0)
             return self.activated(found) if fused is None else found

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from torch import nn
 
+from regard.core.errors import BadInput
 from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Tensor
 from regard.metrics.base import Metric, loss_metric
@@ -165,4 +166,6 @@ def load_tokenizer(folder: Path | None) -> Tokenizer | None:
     """Return the tokenizer in a folder, if one is given."""
     from regard.tokens.tokenizer import Tokenizer
 
+    if folder is not None and not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise BadInput(f"{folder} has no tokenizer (tokenizer.json), so a model of texts cannot start from it")
     return None if folder is None else Tokenizer.load(folder)

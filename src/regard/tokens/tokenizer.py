@@ -38,7 +38,7 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 from regard.core.files import atomic_write
-from regard.tokens import wordpiece
+from regard.tokens import sentencepiece, wordpiece
 
 KINDS = ("bytes", "bpe", "wordpiece", "unigram", "word", "char", "bert")
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 1 2 3 of every vocabulary trained here
@@ -111,7 +111,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path, special: Mapping[str, str] | None = None) -> Tokenizer:
-        """Load a tokenizer.json or the vocab.txt of a BERT; `path` is the file or its folder.
+        """Load a tokenizer.json, the vocab.txt of a BERT (`path` is the file or its folder), or a SentencePiece model.
 
         Special tokens are those that tokenizer_config.json in that folder names, else those with a usual name;
         `special` overrides both: ``special={"pad": "<blank>", "eos": "<end>"}``.
@@ -122,6 +122,10 @@ class Tokenizer:
             file = path / "vocab.txt"
         if not file.is_file():
             raise BadInput(f"there is no tokenizer at {file}; give a tokenizer.json or the folder that holds one")
+        if file.suffix in sentencepiece.SUFFIXES:
+            with _tokenizer_errors(f"{file} is not a tokenizer that can be read"):
+                tokenizer, roles = sentencepiece.read_model(file)
+                return cls(tokenizer, roles | dict(special or {}))
         if file.suffix == ".txt":
             config_file = file.with_name("tokenizer_config.json")
             config = json.loads(_read_json(config_file)) if config_file.is_file() else {}

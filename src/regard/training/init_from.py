@@ -3,11 +3,12 @@
 The source is a run, a saved model (also a BERT, GPT-2 or T5 folder of transformers, or an image model of transformers
 or timm), a model that ships with the package, or one in a package of its own: minilm, imagenet (EfficientNet-Lite).
 
-`adopt_source` gives a recipe the architecture and the preprocessing of its source (its tokenizer comes along anyway):
-what is set by name stays (`model.attention=linear`), and so do dropout and the like, which are no architecture. Then
+`adopt_source` gives a recipe the architecture and the preprocessing of its source, and rows that its positions reach
+(its tokenizer comes along anyway): what is set by name stays (`model.attention=linear`), and so do dropout and the
+like, which are no architecture. Then
 
     same name, same shape             copied
-    a head (or the pooler before it)  new, where it is missing in the source or has another shape
+    a head (or the pooler before it)  new, where it is missing in the source or has another shape or other labels
     parameters of a mechanism         new, where the source has another attention mechanism (model.attention)
     positions of another grid         resized, as for a larger image (positions.added.grid)
     a model of another class          the part that both have: one module of the same type on either side, with the
@@ -20,7 +21,7 @@ The vocabulary is copied too. A resumed run continues with its own weights; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,7 @@ from regard.attention.protocol import Mechanism
 from regard.core.config import from_dict
 from regard.core.errors import BadInput, RegardError
 from regard.core.shapes import Tensor
+from regard.core.spec import Spec, resolve
 from regard.modalities.audio import AudioPreprocess
 from regard.modalities.image import Preprocess
 from regard.models.contract import ImageModel
@@ -49,8 +51,11 @@ from regard.weights.other import efficientnet_lite
 CHECKPOINT_READERS = {
     "bert": "regard.weights.hf.bert",
     "gpt2": "regard.weights.hf.gpt2",
+    "marian": "regard.weights.hf.marian",
     "t5": "regard.weights.hf.t5",
 }
+# a row for each label
+CLASS_HEADS = ("head.", "distilled_head.", "class_head.")
 # parameters that belong to a task rather than to the encoder
 HEAD_PREFIXES = ("head.", "distilled_head.", "pre_logits.", "pool.", "class_head.", "mask_head.")
 # fields of a model's config that regularise it: a recipe keeps its own
@@ -78,19 +83,26 @@ def resolve_source(name: str) -> Path:
 
 
 @torch.no_grad()
-def load_initial_weights(model: nn.Module, source: Path) -> str:
-    """Copy the weights that fit into a model, and return a line that says what was copied and what is new."""
+def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] | None = None) -> str:
+    """Copy the weights that fit into a model, and return a line that says what was copied and what is new.
+
+    With `labels`, those of the model, a head for as many other labels is new.
+    """
     try:
-        source_model = load_source(source).model
+        saved = load_source(source)
     except RegardError as error:
         raise BadInput(f"cannot initialise from {source}: {error}") from None
+    source_model, known = saved.model, (saved.task or {}).get("labels")
+    others = bool(labels and known) and [*map(str, labels or ())] != [*map(str, known or ())]
     if type(source_model) is not type(model):
         return _load_part(model, source_model, source)
     own, source_tensors = named_tensors(model), named_tensors(source_model)
     may_differ = (*HEAD_PREFIXES, *_mechanisms(model), *_mechanisms(source_model))
     new, wrong = [], []
     for name, x in own.items():
-        if name in source_tensors and source_tensors[name].shape == x.shape:
+        if others and name.startswith(CLASS_HEADS) and x.shape[:1] == (len(labels or ()),):
+            new.append(name)
+        elif name in source_tensors and source_tensors[name].shape == x.shape:
             copy_values(x, source_tensors[name])
         elif (resized := _resize_positions(model, source_model, name)) is not None:
             copy_values(x, resized)
@@ -137,8 +149,9 @@ def _load_part(model: nn.Module, source_model: nn.Module, source: Path) -> str:
     pairs = {name: (tensors.get(name), own.get(name)) for name in {**own, **tensors}}
     shapes = {name: tuple("missing" if x is None else tuple(x.shape) for x in two) for name, two in pairs.items()}
     stem = f"{path}." if path else ""
+    both = f"{source}, a {type(source_model).__name__}, where this is a {type(model).__name__}"
     _raise_mismatch(
-        source, [f"{stem}{name} is {a} in the source, {b} in the model" for name, (a, b) in shapes.items() if a != b]
+        both, [f"{stem}{name} is {a} in the source, {b} in the model" for name, (a, b) in shapes.items() if a != b]
     )
     for name, x in own.items():
         copy_values(x, tensors[name])
@@ -171,7 +184,7 @@ def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _raise_mismatch(source: Path, wrong: list[str]) -> None:
+def _raise_mismatch(source: Path | str, wrong: list[str]) -> None:
     if wrong:
         more = f", and {len(wrong) - 4} more" if len(wrong) > 4 else ""
         raise BadInput(f"cannot initialise from {source}: {'; '.join(wrong[:4])}{more}")
@@ -222,33 +235,60 @@ def adopt_source(recipe: Recipe, keep: Iterable[str] = ()) -> tuple[Recipe, str]
         found = load_source(source)
     except RegardError as error:
         raise BadInput(f"cannot initialise from {source}: {error}") from None
+    said = _describe_tokenizer(recipe, name, source, kept)
     theirs: Any = getattr(found.model, "config", None)
-    if not is_dataclass(theirs):
-        return recipe, ""
-    family, own = model_family(theirs), model_family(recipe.model)
-    if family != own and not (isinstance(found.model, ImageModel) and _is_image_model(own)):
-        return recipe, ""
+    family, own = model_family(theirs) if is_dataclass(theirs) else "", model_family(recipe.model)
+    if family != own and not (family and isinstance(found.model, ImageModel) and _is_image_model(own)):
+        return recipe, _adopted(name, said)
     names = {f.name for f in fields(theirs)} & {f.name for f in fields(recipe.model)}
     stays = [f for f in names if f"model.{f}" in kept or f.endswith(REGULARISATION)]
     model = replace(theirs, **{f: getattr(recipe.model, f) for f in stays})
-    changed = {} if model == recipe.model else {"model": model}
-    said = [_describe(family, model)] if changed else []
+    changed: dict[str, Any] = {} if model == recipe.model else {"model": model}
+    said = [*([_describe(family, model)] if changed else []), *said]
+    if (rows := _row_length(recipe, model)) and f"data.{rows}" not in kept:
+        changed["data"] = replace(recipe.data, **{rows: model.length})
+        said.append(f"rows of {model.length} tokens")
     shown = (found.task or {}).get("preprocess")
     if shown is not None and any(f.name == "preprocess" for f in fields(recipe.data)):
         shown = from_dict(Preprocess if "size" in shown else AudioPreprocess, shown)
         if isinstance(shown, Preprocess):
             side = recipe.data.image_size if "data.image_size" in kept else None
             gray = shown.channels == 1
+            if "data.grayscale" in kept and recipe.data.grayscale != gray:
+                raise BadInput(f"{name} reads {'grey' if gray else 'colour'} images; leave out data.grayscale")
             changed["data"] = replace(recipe.data, image_size=side, grayscale=gray, preprocess=shown)
             said.append(f"images of {side or shown.size[0]} pixels{', grey' if gray else ''}, normalised as it needs")
         else:
             changed["data"] = replace(recipe.data, preprocess=shown)
             said.append("its preprocessing of audio")
-    return replace(recipe, **changed), f"adopted from {name}: {'; '.join(said)}" if said else ""
+    return replace(recipe, **changed), _adopted(name, said)
+
+
+def _adopted(name: str, said: list[str]) -> str:
+    return f"adopted from {name}: {'; '.join(said)}" if said else ""
+
+
+def _describe_tokenizer(recipe: Recipe, name: str, source: Path, kept: set[str]) -> list[str]:
+    """Return what is said of the source's tokenizer, which a task of texts takes; refuse settings of another one."""
+    from regard.tasks.base import load_tokenizer
+
+    if not any(f.name == "tokenizer" for f in fields(recipe.data)):
+        return []
+    tokenizer = load_tokenizer(source)
+    assert tokenizer is not None
+    if other := sorted(kept & {"data.tokenizer", "data.vocab_size", "data.lowercase"}):
+        raise BadInput(f"train.init_from={name} brings its tokenizer; leave out {', '.join(other)}")
+    return [f"its tokenizer ({tokenizer.kind}, {tokenizer.size:,} tokens)"]
+
+
+def _row_length(recipe: Recipe, model: Any) -> str:
+    """Return the data's setting of the length of rows, if it is more than the positions that a model has learned."""
+    learned = Spec.parse(getattr(model, "positions", None) or "none").name == "learned" and hasattr(model, "length")
+    names = (name for name in ("max_length", "context_length") if learned and hasattr(recipe.data, name))
+    return next((name for name in names if getattr(recipe.data, name) > model.length), "")
 
 
 def _is_image_model(family: str) -> bool:
-    from regard.core.spec import resolve
     from regard.models import MODELS
 
     return issubclass(resolve(MODELS, family, "model"), ImageModel)

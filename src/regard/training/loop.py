@@ -110,6 +110,7 @@ class TrainingRun:
     def __init__(
         self, recipe: Recipe, out: Path, world: DistributedContext, checkpoints: Checkpoints, latest: Path | None
     ) -> None:
+        self.began = time.monotonic()  # reading the data counts as well
         s = self.settings = recipe.train
         self.out, self.world, self.device, self.checkpoints = out, world, world.device, checkpoints
         source = None if s.init_from is None or latest is not None else init_from.resolve_source(s.init_from)
@@ -131,7 +132,8 @@ class TrainingRun:
         _check_samplers_are_trained(self.model, self.task)
         # adaptive spans, routing centroids
         self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
-        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source)
+        labels = getattr(self.task, "labels", None)
+        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source, labels)
         if deferred is None:
             self.task.initialize(self.model)
         for module in self.task.modules().values():
@@ -141,7 +143,7 @@ class TrainingRun:
         if deferred is not None:
             deferred.materialize(self.model, self.device)
         self.eager = eager_reason(s.compile, self.device)
-        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
+        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel, s.compile_blocks)
         self.optimizer = Optimizer(
             self._trained_parameters(),
             s.optimizer,
@@ -159,7 +161,7 @@ class TrainingRun:
         # the rest of the checkpoint
         self.step, self.position, self.tokens = 0, StreamPosition(), 0
         self.seconds, self.eval_seconds = 0.0, 0.0  # of updates, of evaluations
-        self.elapsed, self.began = 0.0, time.monotonic()  # seconds of earlier processes, start of this one
+        self.elapsed = 0.0  # seconds of earlier processes
         self.budget_used = 0.0  # share of train.budget_minutes
         self.evaluations, self.evals_without_improvement = 0, 0
         self.evaluation_due = False  # an interrupted evaluation is made up for on resume
@@ -237,7 +239,6 @@ class TrainingRun:
     def train(self, watch: bool = False) -> dict[str, Any]:
         """Train until the last update, or until the run is stopped."""
         s = self.settings
-        self.began = time.monotonic()
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from regard.core.errors import BadInput
+from regard.data.images import array_files
 from regard.data.images.array_files import read_array
 from regard.data.images.image_dataset import CIFAR10_LABELS, ImageDataset
 
@@ -36,6 +37,16 @@ def test_idx_files_are_read_as_a_folder_of_ones_own(digits):
     assert np.array_equal(test.pixels[:, 0].numpy(), arrays["test_images"])
     assert test.labels.tolist() == arrays["test_labels"].tolist()
     assert len(data.load("train")) + len(data.load("val")) == 30
+
+
+def test_idx_files_are_found_where_torchvision_puts_them(digits, tmp_path):
+    folder, arrays = digits
+    (folder / "MNIST" / "raw").mkdir(parents=True)
+    for file in [*folder.glob("*ubyte*")]:
+        file.rename(folder / "MNIST" / "raw" / file.name)
+    data = ImageDataset(str(folder))
+    assert data.splits() == ["test", "train", "val"]
+    assert np.array_equal(data.load("test").pixels[:, 0].numpy(), arrays["test_images"])
 
 
 def test_a_damaged_idx_file_is_refused(digits):
@@ -102,6 +113,63 @@ def test_any_other_pickle_is_refused_without_running_it(tmp_path, change):
     with pytest.raises(BadInput, match="data_batch_1"):
         ImageDataset(str(tmp_path / "own")).load("train")
     assert not Path("/tmp/never-written-by-an-unpickler").exists()
+
+
+def name(module, attribute):
+    return f"c{module}\n{attribute}\n".encode()
+
+
+PIXELS = name("numpy.core.multiarray", "_reconstruct") + name("numpy", "ndarray") + b"\x85R"
+BYTES_TYPE = name("numpy", "dtype") + b"U\x02u1\x85R"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"]r" + (2**25).to_bytes(4, "little"),  # memo number 2 ** 25
+        b"\x8e" + (2**40).to_bytes(8, "little"),  # a terabyte of bytes
+        name("_codecs", "encode") + b"N}X\x01\x00\x00\x00xK\x01s\x86b",  # attributes of what stands for a function
+        name("numpy", "ndarray") + b"N}X\x01\x00\x00\x00xK\x01s\x86b",
+        name("numpy", "ndarray") + b"}U\x01xK\x01sb",
+        name("numpy.core.multiarray", "_reconstruct") + b"N}U\x01xK\x01s\x86b",
+        name("builtins", "exec") + b"U\x011\x85R",
+        name("os", "system") + b"U\x04true\x85R",
+        name("regard.data.images.array_files", "pickle"),
+        name("numpy", "ndarray.__class__"),
+        b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93",
+        b"Pelsewhere\n",
+        b"\x82\x01",  # a registered name
+        b"(" * 100_000,
+        b"]" * 50_000 + b"a" * 49_999,  # a deep list
+        b"}U\x04dataU\x01xsU\x06labels]s",
+        b"}U\x04data" + PIXELS + b"s" + b"U\x06labels]s",
+        b"}U\x04data" + PIXELS + b"(K\x01(G\x7f\xf0\x00\x00\x00\x00\x00\x00tt" + b"bsU\x06labels]s",
+        b"}U\x04data" + PIXELS + b"(K\x01(G\x7f\xf0\x00\x00\x00\x00\x00\x00t" + BYTES_TYPE + b"\x89U\x01xtbsU\x06labels]s",  # noqa: E501
+    ],
+)  # fmt: skip
+def test_hostile_pickles_are_one_sentence_and_take_no_memory(tmp_path, program):
+    import tracemalloc
+
+    (tmp_path / "data_batch_1").write_bytes((b"" if program[:1] == b"\x80" else b"\x80\x02") + program + b".")
+    states = [vars(each).copy() if hasattr(each, "__dict__") else None for each in array_files.KNOWN.values()]
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="data_batch_1") as error:
+            read_array(tmp_path / "data_batch_1", "train_images")
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 400
+    assert states == [vars(each).copy() if hasattr(each, "__dict__") else None for each in array_files.KNOWN.values()]
+
+
+def test_names_in_a_pickle_do_not_reach_the_terminal(tmp_path):
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02" + name("\x1b[2J", "x" * 5000) + b".")
+    with pytest.raises(BadInput, match="no array needs") as error:
+        read_array(tmp_path / "data_batch_1", "train_images")
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 400
 
 
 def test_a_damaged_batch_is_refused(tmp_path):

@@ -13,11 +13,12 @@ DE = ["ein hund läuft", "zwei katzen schlafen hier", "ein zeilen\u2028umbruch b
 
 @pytest.fixture
 def folder(tmp_path):
-    """Five pairs in the layout of Multi30k (one side compressed), and a test split in the layout of Tatoeba."""
+    """Five pairs in the layout of Multi30k (one side compressed), and two splits in the layout of Tatoeba."""
     (tmp_path / "train.en").write_bytes(("\n".join(EN) + "\n").encode())
     (tmp_path / "train.de.gz").write_bytes(gzip.compress(("\n".join(DE) + "\n").encode()))
     rows = "".join(f"{a}\t{b}\n" for a, b in zip(EN, DE, strict=True))
     (tmp_path / "en-de.test_2016_flickr.tsv").write_bytes(rows.encode())
+    (tmp_path / "en-de.val.tsv").write_bytes(rows.encode())
     return tmp_path
 
 
@@ -130,3 +131,18 @@ def test_missing_dataset_says_where_it_was_searched(tmp_path, monkeypatch):
         data_dir.find_dataset("multi31k")
     (tmp_path / "multi31k").mkdir()
     assert data_dir.find_dataset("multi31k") == tmp_path / "multi31k"
+
+
+def test_without_a_validation_split_some_of_the_training_pairs_are_kept_for_it(tmp_path):
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
+    data = ParallelCorpus(str(tmp_path), "en", "de")
+    assert data.splits() == ["train", "val"]
+    parts = {part: data.read(part) for part in data.splits()}
+    assert {part: len(source) for part, (source, _) in parts.items()} == {"train": 27, "val": 3}
+    for source, target in parts.values():
+        assert [line.replace("en", "de") for line in source] == target
+    assert sorted(parts["train"][0] + parts["val"][0]) == sorted(f"en {n}" for n in range(30))
+    (tmp_path / "val.en").write_text("en x\n")
+    (tmp_path / "val.de").write_text("de x\n")
+    assert (len(data.read("train")[0]), data.read("val")) == (30, (["en x"], ["de x"]))

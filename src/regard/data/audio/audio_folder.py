@@ -291,7 +291,8 @@ class TranscribedAudioSplit(SpeechSplit):
 
 def list_audio_files(folder: Path) -> list[Path]:
     """Return the audio files of a folder and its subfolders, sorted."""
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = (file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def has_transcripts(path: Path) -> bool:
@@ -336,7 +337,8 @@ def _from_table(file: Path, folder: Path) -> list[Recording]:
         chosen = [*table.columns]
     found, missing = list[Recording](), list[str]()
     for name, text in zip(table.column(str(chosen[0])), table.column(str(chosen[1])), strict=True):
-        place = next((folder / at / name for at in PLACES if (folder / at / name).is_file()), None)
+        wanted = [folder / at / f"{name}{end}" for at in PLACES for end in ("", *SUFFIXES)]
+        place = next((each for each in wanted if each.is_file()), None)
         if place is None or not place.resolve().is_relative_to(folder.resolve()):
             missing.append(name)
         elif text:
@@ -354,6 +356,8 @@ def _from_librispeech(folder: Path) -> dict[str, list[Recording]]:
         top = file.relative_to(folder).parts[0].split("-")[0]
         part = SPLIT_ALIASES.get(top, "all")
         for number, line in enumerate(read_lines(file), 1):
+            if not line.strip():
+                continue
             name, _, text = line.partition(" ")
             sound = next((file.with_name(name + end) for end in SUFFIXES if file.with_name(name + end).is_file()), None)
             if sound is None or not text.strip():

@@ -1,10 +1,12 @@
 """The files in which MNIST and CIFAR-10 are published: idx files and pickled batches; nothing in them is executed.
 
     train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], t10k-...    MNIST, Fashion-MNIST: sizes, then bytes
+                                                                           (also in raw/ or MNIST/raw/)
     data_batch_1 ... data_batch_5, test_batch                              CIFAR-10 for Python (cifar-10-batches-py)
 
 A pickle is a program. `SafeUnpickler` knows the few names that a pickled array of bytes consists of, and even those it
-does not call: they stand for values of its own, from which the array is made when the program has ended.
+does not call: they stand for values of its own, from which the array is made when the program has ended. It is Python's
+unpickler in Python: that in C takes as much memory as a program of a few bytes asks for.
 
 LeCun et al. 1998 (MNIST); Krizhevsky 2009 (CIFAR-10)
 """
@@ -15,12 +17,14 @@ import gzip
 import math
 import pickle
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
+from regard.core.files import read_within
 
 IDX_FILES = {
     "train_images": ("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
@@ -29,7 +33,7 @@ IDX_FILES = {
     "test_labels": ("t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"),
 }
 CIFAR_BATCHES = {"train": tuple(f"data_batch_{n}" for n in range(1, 6)), "test": ("test_batch",)}
-MOST_BYTES = 2**30  # of one file, unpacked
+MAX_BYTES = 2**30  # of one file, unpacked
 
 
 def find_arrays(folder: Path) -> Path | None:
@@ -37,7 +41,8 @@ def find_arrays(folder: Path) -> Path | None:
     for place in (folder, folder / "cifar-10-batches-py"):
         if (place / "data_batch_1").is_file():
             return place / "data_batch_1"
-    return _find_idx(folder, "train_images")
+    found = (_find_idx(place, "train_images") for place in (folder, folder / "raw", folder / "MNIST" / "raw"))
+    return next(filter(None, found), None)
 
 
 def is_cifar(file: Path) -> bool:
@@ -71,7 +76,7 @@ def _read_idx(file: Path) -> np.ndarray:
     """Return the array of an idx file: two zeros, 8 for bytes, the number of dimensions, their sizes, the values."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            content = stream.read(MOST_BYTES)
+            content = stream.read(MAX_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {file}: {error}") from None
     rank = content[3] if len(content) > 3 else 0
@@ -104,7 +109,7 @@ class PickledArray:
             if dtype.name not in ("u1", "|u1") or is_fortran or not isinstance(content, bytes):
                 raise ValueError
             return np.frombuffer(content, np.uint8).reshape(tuple(map(int, shape)))
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, OverflowError):
             raise BadInput(f"{file} holds an array that is not one of bytes") from None
 
 
@@ -121,24 +126,31 @@ class PickledType:
 class ArrayClass:
     """Stands for numpy.ndarray, which is named as an argument and never called."""
 
+    __slots__ = ()  # a pickle can set attributes of whatever it names
 
-def _encode(text: object, encoding: object = "latin1") -> bytes:
-    """Return the bytes that Python 2 pickled as a text."""
-    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError("a text that is no bytes")
-    return text.encode("latin1")
+
+class Encode:
+    """Stands for the function that makes bytes of what Python 2 pickled as a text."""
+
+    __slots__ = ()
+
+    def __call__(self, text: object, encoding: object = "latin1") -> bytes:
+        """Return the bytes of a text."""
+        if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+            raise pickle.UnpicklingError("a text that is no bytes")
+        return text.encode("latin1")
 
 
 KNOWN: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): PickledArray,
     ("numpy._core.multiarray", "_reconstruct"): PickledArray,
-    ("numpy", "ndarray"): ArrayClass,
+    ("numpy", "ndarray"): ArrayClass(),
     ("numpy", "dtype"): PickledType,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): Encode(),
 }
 
 
-class SafeUnpickler(pickle.Unpickler):
+class SafeUnpickler(pickle._Unpickler):
     """Unpickles dicts, lists, numbers, texts and arrays of bytes, the last as `PickledArray`; refuses all else."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -146,7 +158,7 @@ class SafeUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in KNOWN:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no array needs")
+            raise pickle.UnpicklingError(f"it names {shorten(ascii(f'{module}.{name}'))}, which no array needs")
         return KNOWN[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
@@ -155,15 +167,9 @@ class SafeUnpickler(pickle.Unpickler):
 
 def _read_cifar_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the pixels N 3072 and labels N of a batch."""
+    content = read_within(file, MAX_BYTES)
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise BadInput(f"{file} is too large to be a batch of CIFAR-10")
-        with file.open("rb") as stream:
-            found = SafeUnpickler(stream).load()
-    except OSError as error:
-        raise BadInput(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
-    except BadInput:
-        raise
+        found = SafeUnpickler(BytesIO(content)).load()  # which reads no more than there is
     except Exception as error:  # a damaged pickle raises all kinds of errors
         raise BadInput(f"{file} is not a batch of CIFAR-10: {error}") from None
     pixels, labels = (found.get(key) for key in (b"data", b"labels")) if isinstance(found, dict) else (None, None)

@@ -184,7 +184,8 @@ def _parse_tokenizer(tokens: str) -> tuple[str, int] | Tokenizer:
         return Tokenizer.load(Path(tokens).expanduser())
     name = found[1] if found else tokens
     raise UnknownName(
-        f"'{tokens}' is neither a kind of tokenizer, like bpe(8000), nor a tokenizer.json or its folder; "
+        f"'{tokens}' is neither a kind of tokenizer, like bpe(8000), nor a tokenizer.json or its folder, nor a "
+        f"SentencePiece model; "
         f"{did_you_mean(name, KINDS)}"
     )
 

@@ -8,9 +8,9 @@
     reviews.jsonl[.gz]                 an object with text and label a line
     reviews.parquet                    with pyarrow
     folder with train.tsv, val.tsv     one file per split (or .csv, .jsonl, .parquet)
-    folder with good/*.txt, bad/*.txt  one folder per label, one file per text
+    folder with good/*.txt, bad/*.txt  one folder per label, one file per text; or such folders in train/, val/, test/
 
-Columns of other names are found by columns="text=review label=stars". Without a validation split a tenth of the
+Columns of other names are found by columns="text=review label='star rating'". Without a validation split a tenth of the
 training split is used, without a test split another tenth (unless `test_split` is false): rows chosen once, in an order
 that depends on `fold` alone, which may be 0 to 9 (ten-fold cross-validation: all ten in turn). Data without splits also
 have the split "all".
@@ -21,8 +21,10 @@ have the split "all".
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,10 +36,11 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, TensorBatch, TokenizedSplit, longest_first
+from regard.data.class_folders import split_folders
 from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.corpora import tatoeba_sentences
-from regard.data.text.table import SUFFIXES, is_table, pick_columns, read_lines, read_table, suffix
+from regard.data.text.table import SUFFIXES, is_table, parse_columns, pick_columns, read_lines, read_table, suffix
 from regard.data.text.text_file import SPLIT_ALIASES
 
 if TYPE_CHECKING:
@@ -194,6 +197,8 @@ def _read_splits(corpus: str, columns: str, fold: int, test: bool) -> dict[str, 
     )
     whole = found.get("all")
     found = fill_missing_splits(found, corpus, fold, test)
+    if whole is not None:
+        _keep_rare_labels(found)
     return found if whole is None or corpus in LABEL_NAMES else found | {"all": whole}
 
 
@@ -221,6 +226,16 @@ def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int, test:
     if missing:
         found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held_out)])]
     return found
+
+
+def _keep_rare_labels(found: dict[str, list[Row]]) -> None:
+    """Move rows of a label that training lacks into the training split."""
+    known = {row[-1] for row in found["train"]}
+    for part in [part for part in found if part != "train"]:
+        rare = [row for row in found[part] if row[-1] not in known]
+        if len(rare) < len(found[part]):
+            found["train"] = found["train"] + rare
+            found[part] = [row for row in found[part] if row[-1] in known]
 
 
 def _read_known(name: str) -> dict[str, list[Row]]:
@@ -261,44 +276,46 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
     if file_path.is_file():
         return {"all": _read_table(file_path, columns)}
     folder = data_dir.find_dataset(path)
-    entries = sorted(folder.iterdir())
-    kinds = ([file for file in entries if suffix(file) == ending] for ending in SUFFIXES)
-    files = next((found for found in kinds if found), [])
-    parts = {
-        SPLIT_ALIASES[name]: _read_table(file, columns)
-        for file in files
-        for name in file.name.split(".")
-        if name in SPLIT_ALIASES
-    }
+    entries = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]
+    kinds = [[file for file in entries if suffix(file) == ending] for ending in SUFFIXES]
+    parts: dict[str, list[Row]] = {}
+    for file in chain.from_iterable(kinds):
+        for part in {SPLIT_ALIASES[name] for name in file.name.lower().split(".") if name in SPLIT_ALIASES} - {*parts}:
+            parts[part] = _read_table(file, columns)
     if parts:
         return parts
-    if len(files) == 1:
+    if len(files := next(filter(None, kinds), [])) == 1:
         return {"all": _read_table(files[0], columns)}
-    texts = [
-        (file, label_folder.name)
-        for label_folder in sorted(folder.iterdir())
-        if label_folder.is_dir()
-        for file in sorted(label_folder.glob("*.txt"))
-    ]
-    if not texts:
+    found = {part: _read_label_folders(place) for part, place in split_folders(folder).items()}
+    if not found["train"]:
         raise BadInput(
             f"{folder} has no labelled texts; expected train.tsv and val.tsv (or .csv, .jsonl, "
             f".parquet), or a folder of .txt per label"
         )
-    return {
-        "all": [(" ".join(line.strip() for line in read_lines(file)), label_folder) for file, label_folder in texts]
-    }
+    return {"all": found["train"]} if [*found] == ["train"] else found
+
+
+def _read_label_folders(folder: Path) -> list[Row]:
+    """Return the texts of the folders in a folder, each with the name of its folder as label."""
+    labels = [place for place in sorted(folder.iterdir()) if place.is_dir() and not place.name.startswith(".")]
+    return [
+        (" ".join(line.strip() for line in read_lines(file)), place.name)
+        for place in labels
+        for file in sorted(place.iterdir())
+        if suffix(file) == ".txt" and not file.name.startswith(".")
+    ]
 
 
 def _read_table(file: Path, columns: str) -> list[Row]:
-    names = [part.split("=")[0] for part in columns.split()]
+    named = parse_columns(columns)
+    names = [*named]
     if sorted(names) not in (["label", "text"], ["label", "other", "text"]):
         raise BadInput(
             f"data.columns={columns!r}: expected text and label, or text, other and label, in any order; a column of "
             "another name as text=NAME"
         )
     wanted = [name for name in ("text", "other", "label") if name in names]
-    known = [*names, *(part.split("=")[-1].lower() for part in columns.split())] if "=" in columns else names
+    known = [*names, *(own.lower() for own in named.values())]
     return [cells for _, cells in pick_columns(read_table(file, known), wanted, columns)]
 
 
@@ -312,8 +329,6 @@ def find_columns(path: Path) -> str:
     table = read_table(files[0], [*TEXT_COLUMNS, *LABEL_COLUMNS])
     if len(table.columns) < 2:
         raise BadInput(f"{files[0]} has one column; expected texts and labels")
-    if not table.rows:
-        raise BadInput(f"{files[0]} has no rows")
     cells = {name: table.column(name) for name in table.columns}
     kinds = {name: len(set(column)) for name, column in cells.items()}
     length = {name: sum(map(len, column)) for name, column in cells.items()}
@@ -326,4 +341,8 @@ def find_columns(path: Path) -> str:
         if len(table.columns) != 2:
             raise BadInput(f"{files[0]} has {len(table.columns)} columns; expected text<TAB>label, or a line of names")
         return "text label" if text == "1" else "label text"
-    return f"text={text} label={label}"
+    if label in (cell.lower() for cell in cells[label]):
+        raise BadInput(
+            f"{files[0]}: its first row must name the columns (text,label); it is {','.join(table.columns)[:80]}"
+        )
+    return f"text={shlex.quote(text)} label={shlex.quote(label)}"

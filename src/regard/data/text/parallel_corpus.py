@@ -9,7 +9,8 @@ target begins with the begin token and ends with the end token:
     source   a dog runs </s>        target   <s> ein hund läuft </s>
 
 A single table (.tsv, .csv, .jsonl, .parquet) of two columns is read too: the columns called like the languages, or the
-first for the source and the second for the target. A part of it, chosen once, is for validation; "all" is all of it.
+first for the source and the second for the target; "all" is all of it. Without a validation split a part of the pairs,
+chosen once, is used.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
 import torch
 
 from regard.core.config import field
@@ -32,7 +32,7 @@ from regard.data.batching import BatchStream, TokenBatches
 from regard.data.class_folders import split_rows
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.text import moses
-from regard.data.text.table import read_lines, read_table
+from regard.data.text.table import full_rows, read_lines, read_table
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ class ParallelCorpus(Dataset):
     max_length: int = 128  # longer training pairs are left out
     pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
     limit: int | None = None  # use only the first pairs of every split
-    val_fraction: float = field(0.1, above=0, below=1)  # of a single table of pairs
+    val_fraction: float = field(0.1, above=0, below=1)  # of the pairs, if there is no validation split
 
     quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
 
@@ -76,18 +76,30 @@ class ParallelCorpus(Dataset):
         """Return the splits of this language pair."""
         if self.table is not None:
             return ["all", "train", "val"]
-        return sorted(_splits(data_dir.find_dataset(self.corpus), self.source, self.target))
+        found = _splits(data_dir.find_dataset(self.corpus), self.source, self.target)
+        return sorted(found.keys() | (set() if _has_val(found) else {"val"}))
 
     def title(self) -> str:
         return f"{self.corpus} {self.source}-{self.target}"
 
     def read(self, split: str) -> tuple[list[str], list[str]]:
         """Return the raw lines of a split, source and target."""
+        part = self.split(split)
         if (file := self.table) is not None:
-            source, target = read_pairs(file, self.source, self.target, self.split(split), self.val_fraction)
+            sides, is_complete = read_pairs(file, self.source, self.target, quiet=part == "val"), part == "all"
         else:
-            source, target = _read(data_dir.find_dataset(self.corpus), self.split(split), self.source, self.target)
-        return source[: self.limit], target[: self.limit]
+            folder = data_dir.find_dataset(self.corpus)
+            found = _splits(folder, self.source, self.target)
+            sides = _read(folder, part if part in found else "train", self.source, self.target)
+            is_complete = part in found and (part != "train" or _has_val(found))
+        if not is_complete:
+            rows = split_rows(len(sides[0]), part, self.val_fraction).tolist()
+            if not rows:
+                raise BadInput(
+                    f"{self.corpus} has {len(sides[0])} pairs, too few to keep some for validation: add more"
+                )
+            sides = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
+        return sides[0][: self.limit], sides[1][: self.limit]
 
     def preprocess(self, lines: Iterable[str], language: str) -> list[str]:
         """Return lines as the model sees them."""
@@ -241,6 +253,11 @@ def _splits(folder: Path, source: str, target: str) -> dict[str, tuple[Path, ...
     return found
 
 
+def _has_val(found: Iterable[str]) -> bool:
+    """Whether a folder has a validation split of its own; one without a training split needs none."""
+    return "train" not in found or any(name.startswith("val") for name in found)
+
+
 def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
     files = _splits(folder, source, target)[split]
     if len(files) == 2:
@@ -256,19 +273,13 @@ def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str]
     return columns if files[0].name.startswith(f"{source}-") else columns[::-1]
 
 
-def read_pairs(
-    file: Path, source: str, target: str, split: str = "all", val_fraction: float = 0.1
-) -> tuple[list[str], list[str]]:
-    """Return the pairs of a table: the columns called like the languages, or the first two; "val" is a part of them."""
+def read_pairs(file: Path, source: str, target: str, quiet: bool = False) -> tuple[list[str], list[str]]:
+    """Return the pairs of a table: the columns called like the languages, or the first two."""
     table = read_table(file, (source.lower(), target.lower()))
     if len(table.columns) < 2:
         raise BadInput(f"{file} has {len(table.columns)} column; expected two: the source and the target")
     names = [name.lower() if name.lower() in table.columns else None for name in (source, target)]
     first, second = [name for name in names if name] if all(names) else table.columns[:2]
-    sides = np.array(table.column(first), dtype=object), np.array(table.column(second), dtype=object)
-    if split != "all":
-        rows = split_rows(len(sides[0]), split, val_fraction)
-        if not len(rows):
-            raise BadInput(f"{file} has {len(sides[0])} pairs, too few to keep some for validation: add more")
-        sides = sides[0][rows], sides[1][rows]
-    return sides[0].tolist(), sides[1].tolist()
+    cells = zip(table.column(first), table.column(second), strict=True)
+    rows = full_rows(file, list(zip(table.lines, cells, strict=True)), ("source", "target"), quiet)
+    return [pair[0] for _, pair in rows], [pair[1] for _, pair in rows]

