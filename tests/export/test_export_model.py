@@ -70,7 +70,7 @@ def test_the_script_is_short_and_answers_without_regard(exported):
 def test_the_script_keeps_the_letters_of_a_prompt_that_the_model_does_not_know(tmp_path):
     text = Tokenizer.train(["a cat and a dog sat"], kind="char", size=40)
     sizes = {"width": 8, "heads": 2, "layers": 1, "ffn": 16, "length": 24}
-    one = TextGenerator(gpt.GPT(gpt.Config(vocab=text.size, **sizes)).eval(), text)
+    one = TextGenerator(gpt.GPT(gpt.Config(vocab=text.size, eos=text.eos, **sizes)).eval(), text)
     assert "T" in "".join(one.examples)  # which the model does not know
     found = export_model(one, tmp_path / "out", "torch", check=True)
     assert found.differences[-1].what == "run.py"
