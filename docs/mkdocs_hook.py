@@ -5,7 +5,12 @@
     <!-- sizes: transformer -->      the sizes of a model, with their parameters
     <!-- fields: module.Class -->    the fields of a dataclass: default, and the comment or help beside it in the source
     <!-- help: translate -->         what ``regard translate --help`` prints
+    <!-- datasets: sources -->       the datasets: what they are, where to get them, their licences
+    <!-- datasets: files -->         the files that are read of each, and the recipes that use it
     <!-- variants: contents -->      tables of docs/variants.md (variants_tables.py)
+    <!-- positions: back -->         tables of docs/positions.md (positions_tables.py)
+    <!-- benchmark: own-data -->     what benchmarks/own_data.py measured: ours and the baselines
+    <!-- plan: images -->            the plan of one of its cases, as it was printed
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
 A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
@@ -19,6 +24,7 @@ import contextlib
 import dataclasses
 import inspect
 import io
+import json
 import logging
 import os
 import re
@@ -32,8 +38,10 @@ log = logging.getLogger("mkdocs.hooks.regard")
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"
+RESULTS = HERE.parent / "benchmarks" / "results"
 SOURCE = HERE.parent / "src" / "regard"
-_MARK = re.compile(r"^<!-- (table|files|sizes|fields|help|picture|variants): (.+?) -->$", re.MULTILINE)
+_KINDS = "table|files|sizes|fields|help|picture|variants|positions|datasets|benchmark|plan"
+_MARK = re.compile(rf"^<!-- ({_KINDS}): (.+?) -->$", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
 )
@@ -60,10 +68,16 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
     """Return the replacement of a marker; `up` is the path from the page to docs/."""
     if kind == "picture":
         return picture(*(part.strip() for part in what.split("|", 1)), up=up)
-    if kind == "variants":
+    if kind == "datasets":
+        return table(datasets(what))
+    if kind in ("variants", "positions"):
         sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
-        found: str = import_module("variants_tables").expand(what)
+        found: str = import_module(f"{kind}_tables").expand(what)
         return found
+    if kind == "benchmark":
+        return table(scores(what))
+    if kind == "plan":
+        return f"```text\n{plan(what)}\n```"
     if kind == "help":
         return f"```text\n{help_text(what)}\n```"
     if kind == "fields":
@@ -81,6 +95,32 @@ def table(rows: Sequence[dict[str, str]]) -> str:
         return "(none here yet)"
     lines = [[*rows[0]], ["---"] * len(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def datasets(what: str) -> list[dict[str, str]]:
+    """Return where the datasets that recipes know come from, or their files with the recipes that use each."""
+    from regard.data.datasets import DATASETS, datasets_of
+    from regard.training.recipe import list_recipes, load_recipe
+
+    if what == "sources":
+        return [
+            {
+                "name": f"`{name}`",
+                "what it is": info.what,
+                "where to get it": f"[{re.match(r'https?://(github.com/.+|[^/]+)', info.home)[1]}]({info.home})",
+                "licence": info.licence,
+            }
+            for name, info in DATASETS.items()
+        ]
+    needed = {name: datasets_of(load_recipe(name).data) for name in list_recipes()}
+    return [
+        {
+            "name": f"`{name}`",
+            "files that are read": info.files,
+            "recipes": ", ".join(f"`{recipe}`" for recipe, names in needed.items() if name in names) or "-",
+        }
+        for name, info in DATASETS.items()
+    ]
 
 
 def files(package: str) -> list[dict[str, str]]:
@@ -122,6 +162,38 @@ def help_text(verb: str) -> str:
         main([] if verb == "regard" else [*verb.split(), "--help"])
         out.flush()
     return "\n".join(line.rstrip() for line in out.buffer.getvalue().decode("utf-8").strip("\n").splitlines())
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """Return the cases that a benchmark has measured."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8"))["cases"] if file.is_file() else []
+
+
+def scores(name: str) -> list[dict[str, str]]:
+    """Return a row for each case of a benchmark: the score of ours and of the baseline."""
+    rows = []
+    for case in cases(name):
+        (_, ours), *others = case["contenders"].items()
+        rows.append(
+            {
+                "data": case["data"],
+                "starts from": case["start"],
+                "measured": case["metric"],
+                "Regard": f"{ours['score']:.3g}",
+                "baseline": "; ".join(f"{found['score']:.3g} ({name})" for name, found in others),
+                "time": f"{ours['seconds'] / 60:.1f} of {case['minutes']:g} minutes, seed {case['seed']}",
+            }
+        )
+    return rows
+
+
+def plan(name: str) -> str:
+    """Return the plan of a case of the own-data benchmark, fitted to a terminal."""
+    found = [case for case in cases("own-data") if case["case"] == name]
+    from regard.core.terminal_text import reflow
+
+    return reflow("\n".join(found[-1]["run"]["plan"]), 100) if found else "not measured yet"
 
 
 def picture(name: str, caption: str, up: str = "") -> str:

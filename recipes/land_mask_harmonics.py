@@ -1,4 +1,4 @@
-"""Land or ocean: spherical harmonics and a SIREN; model.encoding=degrees, unit or fourier for other codes.
+"""Land or ocean: spherical harmonics and a SIREN; other codes by model.positions=NAME.
 
 task       say of a place on the globe whether it is land
 data       the mask of the Earth at a quarter of a degree; 40,000 places, no cell in two splits
@@ -8,7 +8,7 @@ machine    one CPU thread, a few minutes
 expected   not known yet; no number is published for this mask
 measured   not yet
 command    regard train land_mask_harmonics --out runs/harmonics
-           regard train land_mask_harmonics model.encoding=unit --out runs/unit
+           regard train land_mask_harmonics model.positions=unit_vector --out runs/unit_vector
            regard eval runs/harmonics
 """
 
@@ -24,7 +24,7 @@ from regard.training.recipe import Recipe
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(degrees=20, width=128, layers=2, first_omega=10.0),
+        model=Config(positions="harmonics(degrees=20)", width=128, layers=2, first_omega=10.0),
         task=place_classification.Config(),
         data=LandMask(),
         train=replace(TRAIN, steps=3000, learning_rate=2e-3, eval_interval=500),

@@ -25,7 +25,7 @@ from regard.core.errors import UnknownName, did_you_mean
 from regard.core.plugins import load_plugins
 from regard.core.source_reader import class_source, constructor, read_file, read_module
 from regard.core.spec import Registry
-from regard.core.terminal_text import MIN_TEXT, fit_table, text_width
+from regard.core.terminal_text import MIN_TEXT, fit_table, printable, text_width
 
 Row = dict[str, str]  # column -> what stands there; "name" is first, "description" is last
 
@@ -85,6 +85,7 @@ SHORT = {
     "mechanisms": ("name", "description", "cost"),
     "mixers": ("name", "description", "cost"),
     "tasks": ("name", "description", "input", "output"),
+    "positions": ("name", "description", "encodes", "learned", "other sizes"),
     "tokens": ("name", "description", "unseen characters"),
 }
 WIDE_TEXT, WIDE_CELL = 64, 40  # characters that a description keeps when there are more columns, and of such a column
@@ -97,7 +98,7 @@ def format_listing(kind: str | None = None, width: int | None = None) -> str:
     """
     if kind is None:
         rows = RowList(
-            {"name": k, "description": ", ".join(row["name"] for row in make()) or "(none here)"}
+            {"name": k, "description": ", ".join(dict.fromkeys(row["name"] for row in make())) or "(none here)"}
             for k, make in KINDS.items()
         )
         table = format_table(rows, heading=False) if width is None else _names_by_kind(rows, width)
@@ -235,14 +236,34 @@ def _aligners() -> builtins.list[Row]:
     ]
 
 
-def _positions(attribute: str) -> Callable[[], builtins.list[Row]]:
-    def rows() -> builtins.list[Row]:
-        return [
-            {"name": name, "where": cls.kind, "paper": _paper(module), "description": _first_line(module)}
-            for name, cls, module in _parts(_table("regard.positions", attribute))
-        ]
+def _encodings() -> builtins.list[tuple[Registry, str]]:
+    """Return table and name of every positional encoding, sorted by what they encode."""
+    load_plugins()
+    found = [(table, name) for table in read_module("regard.positions").ENCODINGS for name in table]
+    kinds = [_position_row(table, name)["encodes"] for table, name in found]
+    order = builtins.list(dict.fromkeys(kinds))
+    return [each for _, each in sorted(zip(kinds, found, strict=True), key=lambda pair: order.index(pair[0]))]
 
-    return rows
+
+def _positions() -> builtins.list[Row]:
+    return [_position_row(table, name) for table, name in _encodings()]
+
+
+def _position_row(table: Registry, name: str) -> Row:
+    """Return the row of an encoding; a class without traits (of a plugin) leaves them open."""
+    cls, module = _part_of(table, name)
+    traits = getattr(cls, "traits", None)
+    alone = sum(file == module.__name__ for file, _ in table.values()) == 1
+    return {
+        "name": name,
+        "encodes": traits.encodes if traits else "-",
+        "where": cls.kind,
+        "learned": traits.learned if traits else "-",
+        "other sizes": traits.other_sizes if traits else "-",
+        "invariant to": ", ".join(sorted(traits.invariant)) or "nothing" if traits else "-",
+        "paper": _paper(module),
+        "description": _first_line(module if alone else cls),
+    }
 
 
 def _models() -> builtins.list[Row]:
@@ -397,9 +418,7 @@ KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "projections": _docstring_rows("regard.attention.projections", "PROJECTIONS"),
     "joins": _docstring_rows("regard.attention.joins", "JOINS"),
     "aligners": _aligners,
-    "positions": _positions("POSITIONS"),
-    "grids": _positions("GRID_POSITIONS"),
-    "windows": _positions("WINDOW_BIASES"),
+    "positions": _positions,
     "models": _models,
     "tokens": _vocabularies,
     "stems": _docstring_rows("regard.blocks", "STEMS"),
@@ -455,6 +474,18 @@ def _part(kind: str, package: str, attribute: str) -> Callable[[str], str]:
         return _card(kind, name, found, _arguments(_part_of(found, name)[0]))
 
     return card
+
+
+def _position(name: str) -> str:
+    """Return the cards of all encodings of a name: of sequences, of grids, ..."""
+    cards = []
+    for table in [table for table, found in _encodings() if found == name]:
+        row = _position_row(table, name)
+        traits = {column: row[column] for column in ("encodes", "where", "learned", "other sizes", "invariant to")}
+        traits["paper"] = _link(row["paper"])
+        parts = [("Traits", _pairs(traits)), *_arguments(_part_of(table, name)[0])]
+        cards.append(_card("positions", name, table, parts))
+    return "\n\n".join(cards)
 
 
 def _model(name: str) -> str:
@@ -650,9 +681,7 @@ CARDS: dict[str, Callable[[str], str]] = {
     "projections": _part("projections", "regard.attention.projections", "PROJECTIONS"),
     "joins": _part("joins", "regard.attention.joins", "JOINS"),
     "aligners": _part("aligners", "regard.attention", "ALIGNERS"),
-    "positions": _part("positions", "regard.positions", "POSITIONS"),
-    "grids": _part("grids", "regard.positions", "GRID_POSITIONS"),
-    "windows": _part("windows", "regard.positions", "WINDOW_BIASES"),
+    "positions": _position,
     "models": _model,
     "tokens": _vocabulary,
     "stems": _part("stems", "regard.blocks", "STEMS"),
@@ -705,7 +734,7 @@ def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str
     said = [head, "=" * len(head), "", text]
     for title, body in parts:
         said += ["", title, *(f"    {line}".rstrip() for line in body.splitlines())]
-    return "\n".join(said)
+    return printable("\n".join(said), kept="\n\t")
 
 
 def _arguments(cls: Any) -> builtins.list[tuple[str, str]]:

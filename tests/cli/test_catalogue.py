@@ -37,18 +37,17 @@ def test_every_table_is_there():
     from regard.blocks import STEMS
     from regard.data.augment import AUGMENTATIONS, MIX_METHODS
     from regard.models.mvit import POOLINGS
-    from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
+    from regard.positions import ENCODINGS
     from regard.tasks import TASKS
     from regard.tokens.tokenizer import KINDS
 
-    tables = {"mechanisms": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS, "positions": POSITIONS}
+    tables = {"mechanisms": MECHANISMS, "aligners": ALIGNERS, "mixers": MIXERS}
     tables |= {"projections": PROJECTIONS, "joins": JOINS}
     tables |= {
         "models": MODELS,
         "tasks": TASKS,
         "tokens": KINDS,
-        "grids": GRID_POSITIONS,
-        "windows": WINDOW_BIASES,
+        "positions": {name for table in ENCODINGS for name in table},
         "stems": STEMS,
     }
     tables |= {"poolings": POOLINGS, "augmentations": AUGMENTATIONS, "blends": MIX_METHODS}
@@ -145,7 +144,8 @@ def test_what_was_measured_is_told_to_the_end_of_a_clause():
 def test_tables_are_printed_in_columns(capsys):
     assert cli.main(["list", "positions"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "where", "paper", "description"]
+    columns = ["name", "encodes", "where", "learned", "other", "sizes", "invariant", "to", "paper", "description"]
+    assert lines[0].split() == columns
     assert (
         len({line.index(cell) for line, cell in zip(lines[1:4], ("added", "added", "qk_transform"), strict=True)}) == 1
     )

@@ -144,3 +144,14 @@ def test_an_option_whose_metavar_repeats_its_name_is_declared():
                     metavar = next((ast.unparse(k.value) for k in call.keywords if k.arg == "metavar"), "")
                     declared = any(ast.unparse(argument).startswith("'-") for argument in call.args)
                     assert declared or metavar != repr(str(name).upper()), f"{file.name}:{each.lineno}: {name}"
+
+
+def test_names_in_a_message_do_not_drive_the_terminal(capsys):
+    from regard.cli import run_with_error_handling
+    from regard.core.errors import BadInput
+
+    def work():
+        raise BadInput("there is no \x1b[2J\x9b")
+
+    assert run_with_error_handling(work) == 1
+    assert capsys.readouterr().err == "regard: there is no \\x1b[2J\\x9b\n"

@@ -20,7 +20,15 @@ from regard.data.augment import AUGMENTATIONS, MIX_METHODS
 from regard.losses.reinforce_baselines import BASELINES
 from regard.models.bytenet import CONVOLUTIONS
 from regard.models.mvit import POOLINGS
-from regard.positions import GRID_POSITIONS, POSITIONS, WINDOW_BIASES
+from regard.positions import (
+    GLOBE_POSITIONS,
+    GRAPH_POSITIONS,
+    GRID_POSITIONS,
+    POINT_POSITIONS,
+    POSITIONS,
+    QUERY_BIASES,
+    WINDOW_BIASES,
+)
 from regard.tasks.scheduled_sampling import SAMPLING_SCHEDULES
 from regard.training.optimizers import OPTIMIZERS
 
@@ -36,7 +44,8 @@ TABLES = {
     "norm": NORMS,
     "optimizer": OPTIMIZERS,
     "pooling": POOLINGS,
-    "positions": POSITIONS | WINDOW_BIASES,
+    "positions": POSITIONS | WINDOW_BIASES | QUERY_BIASES | POINT_POSITIONS | GRAPH_POSITIONS,
+    "place": GLOBE_POSITIONS,
     "encoder": RNN_ENCODERS,
     "sampling schedule": SAMPLING_SCHEDULES,
     "stem": STEMS,
@@ -51,6 +60,7 @@ CONTEXT = {  # arguments that the caller of these parts passes
     "samples": 4,
     "steps": 5,
     "grid": (4, 4),
+    "max_grid": (4, 4),
     "causal": True,
 }
 STRANGE = ("0", "-1", "1.5", "-0.5", "'a'", "None", "True", "1e999", "(1, 2, 3)", "[]", "{}")

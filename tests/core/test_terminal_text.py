@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.core.terminal_text import fit_table, reflow
+from regard.core.terminal_text import fit_table, printable, reflow
 
 ROWS = [
     {
@@ -57,3 +57,8 @@ def test_a_table_that_is_too_wide_becomes_one_entry_a_row():
         "           layers 6, parameters",
         "           213,000,000",
     ]
+
+
+def test_what_drives_a_terminal_is_spelled_out():
+    assert printable("a\x1b[2Jb\x9b\u202ec\td\n", kept="\n\t") == "a\\x1b[2Jb\\x9b\\u202ec\td\n"
+    assert printable("Ünï 日本") == "Ünï 日本"

@@ -8,6 +8,7 @@ from scipy.special import sph_harm_y
 
 from regard.core.errors import BadInput
 from regard.models import build
+from regard.positions import GLOBE_POSITIONS
 from regard.positions.added.fourier import FourierFeatures
 from regard.positions.added.ground import GroundPositions
 from regard.positions.added.spherical import SphericalHarmonics
@@ -87,7 +88,7 @@ def test_similarity_of_harmonics_depends_on_the_angle_alone_and_poles_are_no_spe
 
 def test_what_is_not_on_the_globe_is_refused():
     for wrong in ([[0.0, 91.0]], [[float("nan"), 0.0]], [[0.0, float("nan")]]):
-        for model in (SphericalHarmonics(3), build("siren", size="tiny", encoding="unit")):
+        for model in (SphericalHarmonics(3), build("siren", size="tiny", positions="unit_vector")):
             with pytest.raises(BadInput, match="latitudes must be"):
                 model(torch.tensor(wrong))
     with pytest.raises(BadInput, match="got 3 coordinates"):
@@ -96,17 +97,17 @@ def test_what_is_not_on_the_globe_is_refused():
         SphericalHarmonics(129)
 
 
-@pytest.mark.parametrize("encoding", ["harmonics", "fourier", "unit", "degrees"])
-def test_a_network_on_the_globe_is_continuous_over_the_date_line_unless_it_reads_degrees(encoding):
-    model = build("siren", size="tiny", encoding=encoding).eval()
+@pytest.mark.parametrize("positions", GLOBE_POSITIONS)
+def test_a_network_on_the_globe_is_continuous_over_the_date_line_unless_it_reads_degrees(positions):
+    model = build("siren", size="tiny", positions=positions).eval()
     west, east = model(torch.tensor([[-180.0, 20.0]])), model(torch.tensor([[180.0, 20.0]]))
-    assert torch.allclose(west, east) == (encoding != "degrees")
+    assert torch.allclose(west, east) == (positions != "degrees")
     assert model(places(7)).shape == (7, 1)
 
 
 def test_sine_layers_keep_the_spread_of_their_inputs():
-    model = build("siren", encoding="harmonics", degrees=10, width=256, layers=5, first_omega=30.0)
-    x = model.codes(places(500))
+    model = build("siren", positions="harmonics(degrees=10)", width=256, layers=5, first_omega=30.0)
+    x = model.positions(places(500))
     for depth, layer in enumerate(model.layers):
         x = torch.sin((30.0 if depth == 0 else 1.0) * layer(x))
         assert 0.3 < x.std().item() < 0.9, depth

@@ -114,3 +114,19 @@ def test_other_folders_raise(tmp_path):
     (tmp_path / "m/notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="holds other things"):
         bert.save(tmp_path / "m", model())
+
+
+@pytest.mark.parametrize(
+    ("head", "named", "why"),
+    [
+        ("tags(4)", "BertForMaskedLM", r"weights have no cls\.pred.*they are those of a BertForTokenClassification"),
+        ("masked", "BertForTokenClassification", "weights have no classifier.*they are those of a BertForMaskedLM"),
+        ("span", "BertForSequenceClassification", "weights have no classifier.*of a BertForQuestionAnswering"),
+    ],
+)
+def test_a_file_that_disagrees_with_its_config_is_refused(tmp_path, head, named, why):
+    bert.save(tmp_path / "m", model(head=head))
+    said = json.loads((tmp_path / "m/config.json").read_text()) | {"architectures": [named]}
+    (tmp_path / "m/config.json").write_text(json.dumps(said))
+    with pytest.raises(BadInput, match=f"names {named}, but its {why}"):
+        bert.load(tmp_path / "m")

@@ -30,6 +30,7 @@ import typer.main
 
 import regard
 from regard.core.errors import RegardError, is_out_of_memory
+from regard.core.terminal_text import printable
 
 FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
@@ -75,9 +76,9 @@ def is_debug() -> bool:
 
 
 def print_status(line: str) -> None:
-    """Print one line on stderr."""
+    """Print a line on stderr."""
     with suppress(OSError):  # where stderr is gone, nobody can be told
-        print(f"regard: {line}", file=sys.stderr, flush=True)
+        print(f"regard: {printable(line, kept=chr(10))}", file=sys.stderr, flush=True)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regard.cli.lines import Line, OutputFile
 from regard.cli.options import is_strict
 from regard.core.errors import BadInput, RegardError, oom_advice, shorten
+from regard.core.terminal_text import printable
 from regard.modalities.text import Text
 
 if TYPE_CHECKING:
@@ -283,8 +284,3 @@ def in_batches(items: Iterable[Item]) -> Iterator[list[Item]]:
             batch, size = [], min(2 * size, BATCH_SIZE)
     if batch:
         yield batch
-
-
-def printable(name: str) -> str:
-    """Return the name of a file in one line and one column: what cannot be printed is spelled out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)

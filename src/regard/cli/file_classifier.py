@@ -42,9 +42,10 @@ def classify_files(
 ) -> int:
     """Classify each file by the model of a name, and return the exit status."""
     from regard.cli import print_status
-    from regard.cli.batch_runner import BatchRunner, argument_items, printable
+    from regard.cli.batch_runner import BatchRunner, argument_items
     from regard.cli.images import describe_labels
     from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.core.terminal_text import printable
     from regard.modalities.classes import Classes
     from regard.tasks.predictor import Predictor
 

@@ -95,7 +95,8 @@ def takes_images(found: Any) -> bool:
 def classify(words: Sequence[str] | None, model: str | None, found: Any, show: Show, as_json: bool, device: str) -> int:
     """Classify each file, or each line of stdin that names one, and return the exit status."""
     from regard.cli import lines, print_status
-    from regard.cli.batch_runner import BatchRunner, argument_items, line_items, printable
+    from regard.cli.batch_runner import BatchRunner, argument_items, line_items
+    from regard.core.terminal_text import printable
 
     name, classifier = load_image_classifier(words[0] if words else "", model, found, device)
     if words and not any(path_exists(word) for word in words):
@@ -122,7 +123,7 @@ def classify(words: Sequence[str] | None, model: str | None, found: Any, show: S
 
 def _named(item: Item) -> Item:
     """Return a line as the file that it names."""
-    from regard.cli.batch_runner import printable
+    from regard.core.terminal_text import printable
 
     return item if item.problem else replace(item, name=printable(item.input), is_file=True)
 

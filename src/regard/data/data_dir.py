@@ -1,8 +1,8 @@
 """Where the datasets are: ``$REGARD_DATA``, else a ``shared/data`` folder next to (or in) the checkout.
 
-A known dataset name (`KNOWN_DATASETS`) means the dataset; any other name means a folder of that name, if there is one.
-Where both exist, a warning says which was used. Nothing is downloaded: a missing dataset is an error that says where it
-was searched.
+A known dataset name (`datasets.DATASETS`) means the dataset; any other name means a folder of that name, if there is
+one. Where both exist, a warning says which was used. Nothing is downloaded: a missing dataset is an error that says
+where it was searched, and where it comes from.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ from typing import Any, TypeVar
 
 import regard
 from regard.core.errors import BadInput
+from regard.data.datasets import DATASETS, describe_missing
 
 Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 log = logging.getLogger("regard")
-
-KNOWN_DATASETS = frozenset({  # names of datasets with a reader
-    "an4", "babi", "bbc_news_summary", "bccd", "brown", "camvid", "cifar10", "cifar10_jpeg", "cmudict",
-    "fashion_mnist", "flickr8k", "fsdd", "graphs_citation", "graphs_csl", "graphs_esol", "graphs_tu", "land_mask",
-    "middlebury_stereo", "mnist", "modelnet10", "multi30k", "pen_strokes", "ptb", "tatoeba", "text_classification",
-    "tinyshakespeare",
-})  # fmt: skip
 
 
 def find_dataset(name: str | Path) -> Path:
@@ -39,7 +33,7 @@ def find_dataset(name: str | Path) -> Path:
     known = next((folder / path for folder in folders if (folder / path).is_dir()), None)
     if known and path.is_dir() and not known.samefile(path):
         _warn_ambiguous(path.name, path.resolve(), known)
-    if known and (path.name in KNOWN_DATASETS or not path.is_dir()):
+    if known and (path.name in DATASETS or not path.is_dir()):
         return known
     if path.is_dir():
         return path
@@ -47,8 +41,8 @@ def find_dataset(name: str | Path) -> Path:
         raise BadInput(f"{name} is a file; expected the folder of a dataset, or its name")
     searched = ", ".join(str(folder) for folder in folders)
     raise BadInput(
-        f"no dataset '{name}' (searched in {searched}); set REGARD_DATA to the folder that contains '{name}', "
-        f"or give the path of a folder"
+        f"no dataset '{name}' (searched in {searched}){describe_missing(str(name))}; set REGARD_DATA to the folder "
+        f"that contains '{name}', or give the path of a folder"
     )
 
 
@@ -63,7 +57,7 @@ def data_dirs() -> list[Path]:
 
 @lru_cache(maxsize=64)  # warn once
 def _warn_ambiguous(name: str, here: Path, known: Path) -> None:
-    if name in KNOWN_DATASETS:
+    if name in DATASETS:
         log.warning(f"'{name}' is the dataset {known}; for the folder {here} write ./{name}")
     else:
         log.warning(f"'{name}' is the folder {here}; for the one among the datasets write {known}")

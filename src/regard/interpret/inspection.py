@@ -85,6 +85,7 @@ INSPECTIONS_BY_INPUT: Registry = {
     "image": ("regard.interpret.inspections.image", "ImageInspection"),
     "text": ("regard.interpret.inspections.text", "TextInspection"),
     "points": ("regard.interpret.inspections.point_cloud", "PointCloudInspection"),
+    "graph": ("regard.interpret.inspections.graph", "GraphInspection"),
     "any": ("regard.interpret.inspections.declared", "DeclaredInspection"),
 }
 

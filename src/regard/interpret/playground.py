@@ -31,6 +31,7 @@ from regard.core.spec import Registry, Spec, build_part, check_untrusted, resolv
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.worked_example import THINKING_MACHINES
 from regard.positions import POSITIONS
+from regard.positions.similarity import similarity
 
 MAX_TOKENS = 64  # tokens
 WIDTH = 64  # of drawn vectors
@@ -184,25 +185,13 @@ def align(
 def position_matrix(positions: str, n: int, width: int = WIDTH, heads: int = 4, seed: int = 0) -> dict[str, Any]:
     """Return what a positional encoding gives every pair of n positions, as matrices H N N (H = 1 if heads are equal).
 
-    Added to tokens: the cosine of two position vectors. Query/key transform: the score of two equal vectors, divided by
-    the largest. Bias: what is added to the scores.
+    What the numbers are: `regard.positions.similarity`.
     """
     if not 1 <= n <= MAX_TOKENS:
         raise BadInput(f"the lab takes 1 to {MAX_TOKENS} positions, not {n}")
     with _trial(seed, positions):
-        place, where = _make_positions(positions, n, width, heads)
-        if place.kind == "added":
-            vectors = place.vectors(where.queries)[0].double()
-            unit = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-9)
-            matrix = (unit @ unit.mT)[None]
-        elif place.kind == "qk_transform":
-            same = torch.ones(1, 1, n, width // heads, dtype=torch.float64)
-            turned = place.transform(same, where.queries)
-            matrix = (turned @ turned.mT)[0] / (width // heads)
-        elif where.bias is not None:
-            matrix = where.bias.dense()[0].double()
-        else:
-            matrix = torch.zeros(1, n, n)
+        place, _ = _make_positions(positions, n, width, heads)
+        matrix = similarity(place, (1, n))
     return {
         "positions": _entry(POSITIONS, Spec.parse(positions).name) | {"where": place.kind},
         "drawn": ["positions"] if _has_parameters(place) else [],

@@ -15,10 +15,10 @@ from torch.nn.functional import pad
 from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.spec import build_part
 from regard.core.validation import validate
 from regard.modalities.graph import Graph
-from regard.positions.graph.laplacian import laplacian_positions
-from regard.positions.graph.random_walk import random_walk_positions
+from regard.positions import GRAPH_POSITIONS
 
 
 class GraphTensors(NamedTuple):
@@ -57,9 +57,9 @@ class GraphPreprocess:
             raise BadInput(f"The graph has {graph.nodes:,} nodes; at most {self.max_nodes:,} are allowed.")
         if self.positions == "none":
             return torch.zeros(graph.nodes, 0)
-        if self.positions == "laplacian":
-            return laplacian_positions(graph.edges, graph.nodes, self.position_dim)[0]
-        return random_walk_positions(graph.edges, graph.nodes, self.position_dim)
+        part = build_part(GRAPH_POSITIONS, self.positions, "positions", k=self.position_dim)
+        found: Tensor = part(graph.edges, graph.nodes)
+        return found
 
     def features(self, graph: Graph) -> Float[Tensor, "N F"]:
         """Return the features of the nodes."""

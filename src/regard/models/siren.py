@@ -1,7 +1,7 @@
 """SIREN on the globe: a network of sines that maps a code of a place to numbers.
 
     tokens      none: one place, longitude and latitude in degrees
-    positions   spherical harmonics, random Fourier features of the unit vector, or plain coordinates (`encoding`)
+    positions   spherical harmonics or another code of the place (`positions`)
     attention   none
     head        x' = sin(ω W x + b), layers times, then a linear map                                           O(C²)
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import pi, sqrt
+from math import sqrt
 from typing import Any, Literal
 
 import torch
@@ -25,10 +25,10 @@ from torch import nn
 
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
+from regard.core.spec import build_part
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.positions.added.fourier import FourierFeatures
-from regard.positions.added.spherical import SphericalHarmonics, check_globe
+from regard.positions import GLOBE_POSITIONS
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,7 @@ class Config:
     """Hyperparameters of a SIREN over the globe."""
 
     num_outputs: int = 1
-    encoding: Literal["harmonics", "fourier", "unit", "degrees"] = "harmonics"
-    degrees: int = field(20, low=1, high=128)  # of the harmonics
-    fourier_width: int = 256
-    fourier_scale: float = field(2.0, above=0)
+    positions: str = "harmonics(degrees=20)"  # a spec of GLOBE_POSITIONS
     width: int = 128
     layers: int = 2
     activation: Literal["sine", "relu"] = "sine"
@@ -47,7 +44,7 @@ class Config:
     first_omega: float = field(1.0, above=0)
 
 
-SIZES: dict[str, dict[str, Any]] = {"tiny": {"degrees": 4, "width": 16}, "base": {}}
+SIZES: dict[str, dict[str, Any]] = {"tiny": {"positions": "harmonics(degrees=4)", "width": 16}, "base": {}}
 
 
 class SIREN(ModelContract):
@@ -57,16 +54,8 @@ class SIREN(ModelContract):
         super().__init__()
         validate(config)
         self.config = config
-        self.encode: nn.Module | None = None
-        inputs = {"unit": 3, "degrees": 2}.get(config.encoding, 0)
-        if config.encoding == "harmonics":
-            self.encode, inputs = SphericalHarmonics(config.degrees), config.degrees**2
-        elif config.encoding == "fourier":
-            self.encode, inputs = (
-                FourierFeatures(config.fourier_width, 3, scale=config.fourier_scale),
-                config.fourier_width,
-            )
-        sizes = [inputs, *[config.width] * config.layers]
+        self.positions = build_part(GLOBE_POSITIONS, config.positions, "positions")
+        sizes = [self.positions.width, *[config.width] * config.layers]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.head = nn.Linear(config.width, config.num_outputs)
         if config.activation == "sine":
@@ -81,23 +70,9 @@ class SIREN(ModelContract):
 
     def forward(self, places: Float[Tensor, "B 2"]) -> Float[Tensor, "B K"]:
         """Return the numbers of places, longitude and latitude in degrees."""
-        x = self.codes(places)
+        x = self.positions(places)
         for depth, layer in enumerate(self.layers):
             omega = self.config.first_omega if depth == 0 else self.config.omega
             x = (omega * layer(x)).sin() if self.config.activation == "sine" else torch.relu(layer(x))
         out: Tensor = self.head(x)
         return out
-
-    def codes(self, places: Float[Tensor, "B 2"]) -> Float[Tensor, "B C"]:
-        """Return what the first layer reads."""
-        if self.config.encoding == "harmonics":
-            assert self.encode is not None
-            harmonics: Tensor = self.encode(places)
-            return harmonics
-        check_globe(places)
-        if self.config.encoding == "degrees":
-            return places / 180
-        longitude, latitude = (places * (pi / 180)).unbind(-1)
-        ring = latitude.cos()
-        unit = torch.stack([ring * longitude.cos(), ring * longitude.sin(), latitude.sin()], -1)
-        return unit if self.encode is None else self.encode(unit)

@@ -36,5 +36,38 @@ WINDOW_BIASES: Registry = {
     "continuous": ("regard.positions.bias.continuous", "ContinuousWindowBias"),
 }
 
-_MODULES = {"bias.decomposed": ("DecomposedPositions",), "bias.window": ("WindowBias",)}
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, POSITIONS, GRID_POSITIONS, WINDOW_BIASES)
+# Biases that depend on the query; a layer computes them from its own.
+QUERY_BIASES: Registry = {
+    "transformer_xl": ("regard.positions.bias.transformer_xl", "TransformerXLPositions"),
+    "decomposed": ("regard.positions.bias.decomposed", "DecomposedPositions"),
+}
+
+# Vectors of coordinates: of points in any number of dimensions, of patches with a size on the ground.
+POINT_POSITIONS: Registry = {
+    "fourier": ("regard.positions.added.fourier", "FourierFeatures"),
+    "ground": ("regard.positions.added.ground", "GroundPositions"),
+}
+
+# Vectors of longitude and latitude.
+GLOBE_POSITIONS: Registry = {
+    "harmonics": ("regard.positions.added.spherical", "SphericalHarmonics"),
+    "fourier": ("regard.positions.added.globe", "GlobeFourierFeatures"),
+    "sinusoidal": ("regard.positions.added.globe", "GlobeSinusoids"),
+    "unit_vector": ("regard.positions.added.globe", "UnitVectors"),
+    "degrees": ("regard.positions.added.globe", "Degrees"),
+}
+
+# Vectors of the nodes of a graph.
+GRAPH_POSITIONS: Registry = {
+    "laplacian": ("regard.positions.graph.laplacian", "LaplacianPositions"),
+    "random_walk": ("regard.positions.graph.random_walk", "RandomWalkPositions"),
+}
+
+# All of them: what ``regard list positions`` shows, and what the contract test and the benchmark go through.
+ENCODINGS: tuple[Registry, ...] = (
+    *(POSITIONS, GRID_POSITIONS, WINDOW_BIASES, QUERY_BIASES),
+    *(POINT_POSITIONS, GLOBE_POSITIONS, GRAPH_POSITIONS),
+)
+
+_MODULES = {"bias.window": ("WindowBias",), "traits": ("PositionTraits",)}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, *ENCODINGS)

@@ -12,8 +12,11 @@ from typing import ClassVar
 
 from torch import nn
 
+from regard.positions.traits import PositionTraits
+
 
 class NoPositions(nn.Module):
     """No positions."""
 
     kind: ClassVar[str] = "none"
+    traits: ClassVar = PositionTraits("sequence", invariant=frozenset({"shift"}))

@@ -21,12 +21,14 @@ from regard.core.errors import Unsupported
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import Spec, build_part, resolve
 from regard.positions import POSITIONS
+from regard.positions.traits import PositionTraits
 
 
 class PerLayerPositions(nn.Module):
     """Position vectors for the inputs of q and k in every layer; `base` names positions that are added to tokens."""
 
     kind: ClassVar[str] = "qk_input"
+    traits: ClassVar = PositionTraits("sequence", invariant=frozenset({"shift"}))  # with base='sinusoidal'
 
     def __init__(self, width: int, length: int, base: str = "sinusoidal") -> None:
         super().__init__()

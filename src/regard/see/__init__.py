@@ -19,6 +19,7 @@
     channel_gates                          weights of channels, layer by layer              channel_gates.py
     glimpse_path                           where a model looked, in order                   glimpse_path.py
     point_cloud                            points in space from three sides, coloured       point_cloud.py
+    graph                                  nodes and edges, coloured by a number a node     graph.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
 
@@ -36,6 +37,7 @@ from regard.see.channel_gates import channel_gates
 from regard.see.glimpse_path import glimpse_path
 from regard.see.gradient_by_distance import gradient_by_distance
 from regard.see.gradient_estimators import gradient_estimators
+from regard.see.graph import graph
 from regard.see.merge_subwords import merge_subwords
 from regard.see.overlay import overlay, overlay_grid
 from regard.see.page import page
@@ -69,6 +71,7 @@ __all__ = [
     "glimpse_path",
     "gradient_by_distance",
     "gradient_estimators",
+    "graph",
     "heads",
     "layers",
     "mask",

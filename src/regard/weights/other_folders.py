@@ -43,23 +43,28 @@ def describe(folder: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, st
 
 def count_parameters(folder: Path) -> int:
     """Return the numbers in the .safetensors files of a folder, from their headers; 0 where there are none."""
-    return sum(
-        math.prod(tensor["shape"])
-        for file in folder.glob("*.safetensors")
-        for name, tensor in _header(file).items()
-        if name != "__metadata__"
-    )
+    return sum(math.prod(shape) for file in folder.glob("*.safetensors") for shape in _shapes(file))
 
 
-def _header(file: Path) -> dict[str, Any]:
+def _shapes(file: Path) -> list[list[int]]:
+    """Return the shapes of the tensors of a file; of a damaged one nothing."""
     with file.open("rb") as stream:
         start = stream.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else MAX_HEADER + 1
+        if length > min(MAX_HEADER, file.stat().st_size):
+            return []
         try:
-            found = json.loads(stream.read(length)) if length <= MAX_HEADER else {}
-        except ValueError:  # a damaged file says nothing
-            return {}
-    return found if isinstance(found, dict) else {}
+            header = json.loads(stream.read(length))
+            shapes = [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return []
+    return shapes if all(map(_is_shape, shapes)) else []
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, list) and len(value) <= 8 and all(type(size) is int and 0 <= size < 2**40 for size in value)
+    )
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
@@ -87,7 +92,8 @@ def _task(folder: Path, name: str, config: Mapping[str, Any]) -> str | None:
 
 def _labels(config: Mapping[str, Any]) -> list[str]:
     names = config.get("id2label") or config.get("label_names")
-    return [str(each) for each in (names.values() if isinstance(names, Mapping) else names or [])]
+    found = names.values() if isinstance(names, Mapping) else names if isinstance(names, (list, tuple)) else ()
+    return [shorten(each, MAX_VALUE) for each in found]
 
 
 def _missing(folder: Path, library: str) -> str:

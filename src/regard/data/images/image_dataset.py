@@ -43,6 +43,7 @@ from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit
 from regard.data.batching import RowBatches, mix_seed
 from regard.data.class_folders import SPLITS, class_folders, split_folders
+from regard.data.datasets import describe_missing
 from regard.data.images.array_files import find_arrays, is_cifar, read_array
 from regard.data.images.image_shards import MEAN, STD, ImageBatch
 from regard.data.shuffle import Shuffle
@@ -376,12 +377,12 @@ def find_file(name: str) -> Path:
             return file
         if "jpeg" not in info.file and (arrays := find_arrays(place)) is not None:
             return arrays
-        missing.append(f"there is no {file}, which the dataset '{name}' is read from")
+        missing.append(f"there is no {file}, which the dataset '{name}' is read from{describe_missing(name)}")
     if name == "cifar10":
         searched = ", ".join(str(folder) for folder in data_dir.data_dirs())
         raise BadInput(
-            f"no lossless CIFAR-10: no {info.file} in a folder {' or '.join(info.folders)} of {searched}; put its four "
-            "arrays there (docs/packages/data.md), or use data.path=cifar10_jpeg, the copy as JPEG"
+            f"no lossless CIFAR-10: no {info.file} in a folder {' or '.join(info.folders)} of {searched}"
+            f"{describe_missing(name)}; or use data.path=cifar10_jpeg, the copy as JPEG"
         )
     raise BadInput(missing[0])
 

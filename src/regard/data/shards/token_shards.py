@@ -27,6 +27,7 @@ from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.batching import mix_seed
+from regard.data.datasets import describe_missing
 from regard.data.shards.index import DTYPES, ShardIndex
 from regard.data.shuffle import Shuffle
 
@@ -261,7 +262,8 @@ def find_shards(path: str) -> Path:
         return folder if folder.is_dir() else data_dir.find_dataset(path)
     except BadInput:
         raise BadInput(
-            f"there is no folder of shards '{path}', here or among the datasets; make one with regard data pack"
+            f"there is no folder of shards '{path}', here or among the datasets{describe_missing(path)}; make one with "
+            "regard data pack"
         ) from None
 
 

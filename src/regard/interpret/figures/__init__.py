@@ -19,6 +19,7 @@ FIGURES: Registry = {
     "memory": ("regard.interpret.figures.memory", "MemoryFigure"),
     "story_hops": ("regard.interpret.figures.stories", "StoryHopsFigure"),
     "point_cloud": ("regard.interpret.figures.point_cloud", "PointCloudFigure"),
+    "graph": ("regard.interpret.figures.graph", "GraphFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 

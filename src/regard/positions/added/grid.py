@@ -18,14 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import Range
+from regard.positions.traits import PositionTraits
 
 
 class GridPositions(nn.Module):
     """Add a row of a learned table to every token of a grid and to the prefix tokens."""
 
     kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("grid", learned="table", other_sizes="resized")
     no_weight_decay = ("table",)
 
     def __init__(
@@ -53,6 +56,8 @@ class GridPositions(nn.Module):
         return F.pad(table, (0, 0, before - self.prefix, 0)) if before != self.prefix else table
 
     def _resize(self, grid: tuple[int, int]) -> Float[Tensor, "N C"]:
+        if 0 in grid:
+            raise BadInput(f"a grid needs at least one row and one column, got {grid[0]} x {grid[1]}")
         wide = torch.promote_types(self.table.dtype, torch.float32)  # half precision is too coarse to interpolate in
         image = self.table[self.prefix :].unflatten(0, self.grid).to(wide)
         rows, columns = (self._resize_matrix(old, new, image) for old, new in zip(self.grid, grid, strict=True))

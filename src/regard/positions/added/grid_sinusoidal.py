@@ -24,6 +24,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Range
 from regard.positions.added.sinusoidal import SinusoidalPositions
+from regard.positions.traits import PositionTraits
 
 
 class AddedSinusoidalGridPositions(nn.Module):
@@ -34,6 +35,7 @@ class AddedSinusoidalGridPositions(nn.Module):
     """
 
     kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("grid", invariant=frozenset({"shift", "resolution"}))
 
     def __init__(
         self,

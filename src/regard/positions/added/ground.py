@@ -14,7 +14,7 @@ arXiv:2212.14532
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import nn
@@ -23,15 +23,19 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import Range
 from regard.positions.added.sinusoidal import SinusoidalPositions
+from regard.positions.traits import PositionTraits
 
 
 class GroundPositions(nn.Module):
     """Vectors of the patches of pictures whose pixels have a size on the ground."""
 
+    kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("ground", invariant=frozenset({"shift", "resolution"}))
+
     def __init__(
         self,
         width: int,
-        patch_size: int = 16,
+        patch_size: Annotated[int, Range(low=1)] = 16,
         reference: Annotated[float, Range(above=0)] = 16.0,
         base: Annotated[float, Range(above=0)] = 10000.0,
     ) -> None:
@@ -45,8 +49,8 @@ class GroundPositions(nn.Module):
         self, grid: tuple[int, int], metres: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B Y"], Float[Tensor, "B X"]]:
         """Return the centres of rows and columns in units of `reference` metres."""
-        if not bool((metres > 0).all()):
-            raise BadInput("the ground sample distance must be above zero metres")
+        if not bool(((metres > 0) & metres.isfinite()).all()):
+            raise BadInput("the ground sample distance must be a finite number of metres above zero")
         size = metres[:, None] * self.patch_size / self.reference
         rows, columns = ((torch.arange(n, device=metres.device) + 0.5) * size for n in grid)
         return rows, columns

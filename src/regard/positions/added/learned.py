@@ -17,12 +17,14 @@ from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
+from regard.positions.traits import PositionTraits
 
 
 class LearnedPositions(nn.Module):
     """Add row `index` of a learned table of `length` rows."""
 
     kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("sequence", learned="table", other_sizes="refused")
 
     def __init__(self, width: int, length: int) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from regard.core.errors import BadInput, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Range
 from regard.positions.angles import angles
+from regard.positions.traits import PositionTraits
 
 LAYOUTS = ("interleaved", "halves")
 
@@ -28,6 +29,7 @@ class SinusoidalPositions(nn.Module):
     """Add sines and cosines of the index; `layout`: interleaved, or in halves."""
 
     kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("sequence", invariant=frozenset({"shift"}))
 
     def __init__(
         self, width: int, layout: str = "interleaved", base: Annotated[float, Range(above=0)] = 10000.0

@@ -16,18 +16,23 @@ Representation Networks. ICLR 2024. arXiv:2310.06743
 from __future__ import annotations
 
 from math import pi, sqrt
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
+from regard.positions.traits import PositionTraits
 
 MAX_DEGREES = 128
 
 
 class SphericalHarmonics(nn.Module):
     """Vectors of points of the globe: `degrees`² numbers for each."""
+
+    kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("globe", invariant=frozenset({"rotation"}))
 
     def __init__(self, degrees: int = 10) -> None:
         super().__init__()

@@ -19,12 +19,14 @@ from torch import nn
 
 from regard.core.shapes import Float, Int, Tensor
 from regard.positions.bias.distance import DistanceBias
+from regard.positions.traits import PositionTraits
 
 
 class AlibiPositions(nn.Module):
     """A fixed slope for each head."""
 
     kind: ClassVar[str] = "bias"
+    traits: ClassVar = PositionTraits("sequence", invariant=frozenset({"shift"}))
 
     def __init__(self, heads: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ Liu et al.: Swin Transformer V2: Scaling Up Capacity and Resolution. CVPR 2022. 
 from __future__ import annotations
 
 from math import log2
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import nn
@@ -22,11 +22,13 @@ from torch import nn
 from regard.core.shapes import Float, Size, Tensor, pair
 from regard.core.validation import Range
 from regard.positions.bias.window import WindowBias
+from regard.positions.traits import PositionTraits
 
 
 class ContinuousWindowBias(WindowBias):
     """Compute the bias of every relative position; `pretrained_window` is the unit of offsets (None: this window)."""
 
+    traits: ClassVar = PositionTraits("window", learned="network", invariant=frozenset({"shift"}))
     no_weight_decay = ("up", "down")
 
     def __init__(

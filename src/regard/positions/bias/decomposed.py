@@ -28,7 +28,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Rows, Tensor
+from regard.positions.traits import PositionTraits
 
 Shape = tuple[int, ...]
 
@@ -37,6 +39,7 @@ class DecomposedPositions(nn.Module):
     """A table for each axis; `max_grid` is the number of queries or keys (the larger) along each."""
 
     kind: ClassVar[str] = "bias"
+    traits: ClassVar = PositionTraits("grid", learned="table", other_sizes="resized", invariant=frozenset({"shift"}))
     no_weight_decay = ("tables",)
 
     def __init__(self, head_dim: int, max_grid: Sequence[int]) -> None:
@@ -47,6 +50,8 @@ class DecomposedPositions(nn.Module):
 
     def bias(self, q: Float[Tensor, "B H N D"], queries: Shape, keys: Shape) -> DecomposedBias:
         """Return the bias of queries on one grid towards keys on another; 0 for tokens before the grid."""
+        if 0 in (*queries, *keys):
+            raise BadInput(f"a grid needs at least one cell along each axis, got {queries} and {keys}")
         before = q.shape[2] - prod(queries)
         on_grid = q[:, :, before:].unflatten(2, queries)
         parts, letters = [], "tyx"[3 - len(queries) :]

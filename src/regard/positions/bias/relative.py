@@ -27,12 +27,16 @@ from torch.nn import functional as F
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
 from regard.positions.bias.distance import DistanceBias
+from regard.positions.traits import PositionTraits
 
 
 class RelativePositions(nn.Module):
     """T5's bias: a table of `buckets` rows; if `causal`, all are for distances back, else half for each direction."""
 
     kind: ClassVar[str] = "bias"
+    traits: ClassVar = PositionTraits(
+        "sequence", learned="table", other_sizes="clamped", invariant=frozenset({"shift"})
+    )
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, causal: bool = False) -> None:
         super().__init__()

@@ -23,12 +23,14 @@ from torch import nn
 
 from regard.core.shapes import Float, Rows, Tensor
 from regard.positions.added.sinusoidal import SinusoidalPositions
+from regard.positions.traits import PositionTraits
 
 
 class TransformerXLPositions(nn.Module):
     """The learned part of one layer: W_r, u and v."""
 
     kind: ClassVar[str] = "bias"
+    traits: ClassVar = PositionTraits("sequence", learned="projection", invariant=frozenset({"shift"}))
     no_weight_decay: ClassVar[tuple[str, ...]] = ("content_bias", "position_bias")
 
     def __init__(self, width: int, heads: int, head_dim: int) -> None:
@@ -56,6 +58,8 @@ class ShiftedBias:
 
     def dense(self, rows: Rows = slice(None)) -> Float[Tensor, "B H N M"]:
         n, columns = self.products.shape[-2:]
+        if n == 0:
+            return self.products.new_zeros(*self.products.shape[:-1], self.keys)
         flat = self.products.flatten(-2)[..., n - 1 : n * columns - 1]
         return flat.unflatten(-1, (n, columns - 1))[..., : self.keys][:, :, rows]
 

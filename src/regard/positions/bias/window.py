@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from regard.core.shapes import Float, Size, Tensor, pair
+from regard.positions.traits import PositionTraits
 
 
 class WindowBias(nn.Module):
@@ -49,6 +50,7 @@ class WindowBias(nn.Module):
 class TableWindowBias(WindowBias):
     """A learned table; `window` is the side of a window in cells, or (rows, columns)."""
 
+    traits: ClassVar = PositionTraits("window", learned="table", other_sizes="refused", invariant=frozenset({"shift"}))
     no_weight_decay = ("table",)
 
     def __init__(self, heads: int, window: Size = 7) -> None:

@@ -20,17 +20,48 @@ Dwivedi, Joshi, Luu, Laurent, Bengio, Bresson: Benchmarking Graph Neural Network
 
 from __future__ import annotations
 
-import torch
+from typing import Annotated, ClassVar
 
+import torch
+from torch import nn
+
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import Range
+from regard.positions.traits import PositionTraits
 
 ZERO = 1e-6  # eigenvalues below count as zero
 
 
+class LaplacianPositions(nn.Module):
+    """`k` numbers for every node."""
+
+    kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("graph", invariant=frozenset({"relabeling"}))
+
+    def __init__(self, k: Annotated[int, Range(low=1)] = 8) -> None:
+        super().__init__()
+        self.k = self.width = k
+
+    def forward(self, edges: Int[Tensor, "2 E"], nodes: int) -> Float[Tensor, "N k"]:
+        """Return the positions of all nodes, with `canonical` signs."""
+        return laplacian_positions(edges, nodes, self.k)[0]
+
+
+def adjacency_matrix(edges: Int[Tensor, "2 E"], nodes: int) -> Float[Tensor, "N N"]:
+    """Return 1 where there is an edge, in float64; repeated edges count once."""
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    if edges.numel():
+        low, high = (int(end) for end in edges.aminmax())
+        if low < 0 or high >= nodes:
+            raise BadInput(f"edges must name nodes 0 to {nodes - 1}, got {low if low < 0 else high}")
+        adjacency[edges[0], edges[1]] = 1
+    return adjacency
+
+
 def normalized_laplacian(edges: Int[Tensor, "2 E"], nodes: int) -> Float[Tensor, "N N"]:
     """Return the symmetric normalised Laplacian in float64; directions, repeated edges and self-loops are dropped."""
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[edges[0], edges[1]] = 1
+    adjacency = adjacency_matrix(edges, nodes)
     adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0)
     degree = adjacency.sum(1)
     scale = torch.where(degree > 0, degree.clamp(min=1).rsqrt(), 0.0)

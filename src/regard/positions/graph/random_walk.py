@@ -12,15 +12,35 @@ ICLR 2022. arXiv:2110.07875
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import torch
+from torch import nn
 
 from regard.core.shapes import Float, Int, Tensor
+from regard.core.validation import Range
+from regard.positions.graph.laplacian import adjacency_matrix
+from regard.positions.traits import PositionTraits
+
+
+class RandomWalkPositions(nn.Module):
+    """`k` numbers for every node."""
+
+    kind: ClassVar[str] = "added"
+    traits: ClassVar = PositionTraits("graph", invariant=frozenset({"relabeling"}))
+
+    def __init__(self, k: Annotated[int, Range(low=1)] = 8) -> None:
+        super().__init__()
+        self.k = self.width = k
+
+    def forward(self, edges: Int[Tensor, "2 E"], nodes: int) -> Float[Tensor, "N k"]:
+        """Return the positions of all nodes."""
+        return random_walk_positions(edges, nodes, self.k)
 
 
 def random_walk_positions(edges: Int[Tensor, "2 E"], nodes: int, k: int) -> Float[Tensor, "N k"]:
     """Return the probabilities of being back after 1 to k steps."""
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[edges[0], edges[1]] = 1
+    adjacency = adjacency_matrix(edges, nodes)
     step = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1)
     power, found = torch.eye(nodes, dtype=torch.float64), []
     for _ in range(k):

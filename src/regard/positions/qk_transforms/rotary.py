@@ -21,6 +21,7 @@ from regard.core.errors import BadInput, Unsupported, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import Range
 from regard.positions.angles import rotation
+from regard.positions.traits import PositionTraits
 
 LAYOUTS = ("halves", "interleaved")
 
@@ -29,6 +30,7 @@ class RotaryPositions(nn.Module):
     """Rotate queries and keys; a larger `base` gives lower frequencies, for longer inputs."""
 
     kind: ClassVar[str] = "qk_transform"
+    traits: ClassVar = PositionTraits("sequence", invariant=frozenset({"shift"}))
 
     def __init__(self, head_dim: int, base: Annotated[float, Range(above=0)] = 10000.0, layout: str = "halves") -> None:
         super().__init__()

@@ -122,8 +122,8 @@ async def _answer(request: Request, jobs: Jobs, fields: tuple[str, ...], choose:
     items = await read_items(asked, type(predictor), jobs.settings)
     if asked.fields.get("stream"):
         return await _stream(jobs, name, predictor, items, options, await _warnings(predictor, items))
-    warnings = await _warnings(predictor, items)
-    return JSONResponse(_outputs(name, await jobs.run(name, items, options)) | warnings)
+    outputs = _outputs(name, await jobs.run(name, items, options))  # first: a request beyond the limits ends here
+    return JSONResponse(outputs | await _warnings(predictor, items))
 
 
 def _outputs(name: str, outputs: Iterable[Any]) -> dict[str, Any]:
