@@ -6,8 +6,8 @@ licence    CC BY 3.0 (Facebook, 2015)
 paper      Sukhbaatar et al., End-To-End Memory Networks, NeurIPS 2015, arXiv:1503.08895
 machine    one CPU thread
 expected   mean error 12.4 %, 11 tasks failed: the paper, best of ten starts (3 hops, PE LS RN, joint)
-measured   not yet with these settings; with the softmax over the sentences alone and the position encoding not
-           doubled 17.4 % (the best of four starts by validation), see docs/notes/2026-11-19.md
+measured   mean error 12.2 %, 10 tasks failed on the test stories (seed 1, one start; on validation 11.1 %; 8 minutes on
+           one thread of a busy CPU, 2026-11-19); by tasks in docs/notes/2026-11-19.md
 command    regard train memn2n_babi --out runs/memn2n
            regard eval runs/memn2n
            regard train memn2n_babi train.seed=2 --out runs/memn2n-2
