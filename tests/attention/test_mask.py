@@ -13,6 +13,7 @@ from regard.attention.mask import (
     SegmentMask,
     WindowMask,
 )
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 
 
 def by_hand(mask, b, n, m):
@@ -87,3 +88,22 @@ def test_a_mask_draws_itself():
 def test_a_mask_without_a_formula_says_so():
     with pytest.raises(NotImplementedError):
         Mask().dense(1, 2, 2)
+
+
+def test_the_mask_of_a_kernel_is_made_once_for_all_layers_and_fits_each_size():
+    mask = PaddingMask(torch.tensor([2, 4]))
+    small, same = (mask.sdpa(2, 3, 4, torch.float32, torch.device("cpu"))["attn_mask"] for _ in range(2))
+    assert small is same
+    assert torch.equal(small == 0, mask.dense(2, 3, 4))
+    assert torch.equal(mask.sdpa(2, 4, 5, torch.float64, torch.device("cpu"))["attn_mask"] == 0, mask.dense(2, 4, 5))
+
+
+def test_a_mask_first_used_for_inference_serves_training_later():
+    mask, q = CausalMask() & PaddingMask(torch.tensor([3, 4])), torch.randn(2, 2, 4, 8)
+    attend = SoftmaxAttention()
+    with torch.inference_mode():
+        expected = attend(q, q, q, mask)
+    q.requires_grad_()
+    out = attend(q, q, q, mask)
+    out.sum().backward()
+    torch.testing.assert_close(out, expected.clone())

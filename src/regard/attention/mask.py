@@ -65,7 +65,7 @@ class Mask:
             return {"attn_mask": bias.to(dtype).masked_fill(~self.dense(batch, n, m, device), float("-inf"))}
         if torch.compiler.is_compiling():
             return {"attn_mask": self.dense(batch, n, m, device)}
-        key = batch, n, m, dtype, device
+        key = batch, n, m, dtype, device, torch.is_inference_mode_enabled()  # such tensors have no gradients later
         if self._made is None or self._made[0] != key:
             self._made = key, self.additive(batch, n, m, dtype, device)
         return {"attn_mask": self._made[1]}
