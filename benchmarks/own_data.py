@@ -17,9 +17,10 @@
 
 A seed picks the training examples and is the seed of the run; the test examples are the same for all. The command is
 run as a user runs it, in a process of its own with two threads (--threads), and timed from its start to its end, in
-seconds and in seconds of a CPU (five minutes of two cores are 600); then the saved model is measured. Baselines learn from all the training examples (ours keeps a part of them for validation),
-and choose their features and their strength of regularisation by cross-validation. The results are kept in
-results/own-data.json: a run replaces its own rows. scikit-learn (extra `bench`) is needed by baselines alone.
+seconds and in seconds of a CPU (five minutes of two cores are 600 of them); then the saved model is measured. Baselines
+learn from all the training examples (ours keeps a part of them for validation), and choose their features and their
+strength of regularisation by cross-validation. The results are kept in results/own-data.json: a run replaces its own
+rows. scikit-learn (extra `bench`) is needed by baselines alone.
 """
 
 from __future__ import annotations
