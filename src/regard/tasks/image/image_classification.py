@@ -150,7 +150,7 @@ class ImageClassification(SplitTask[Any]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return the metrics of a model on a split: loss (nats per image), accuracy, images; of 6 labels or more top5."""
+        """Return the metrics of a model on a split: loss (nats per image), accuracy, images; top5 of many labels."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=device)
