@@ -80,7 +80,8 @@ def convolution_maps(
     classes = Classes.rank(classifier.labels, logits.detach().float().softmax(-1).tolist())
     last = _coarsest_of_each_size(kept)
     chosen = [(kept[n].detach()[0].float(), gradients[n][0].float()) for n in last]
-    return ConvolutionMaps([a for a, _ in chosen], [g for _, g in chosen], tuple(values.shape[2:])), classes
+    size = values.shape[2], values.shape[3]
+    return ConvolutionMaps([a for a, _ in chosen], [g for _, g in chosen], size), classes
 
 
 def _coarsest_of_each_size(grids: list[Tensor]) -> list[int]:

@@ -73,6 +73,15 @@ def test_missing_values_of_a_parquet_file_are_named_by_row(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake.parquet)
     table = read_table(tmp_path / "own.parquet")
     assert (table.columns, table.rows) == (("text", "label"), (("a", "x"), ("b", ""), ("c", "")))
+    stored["TEXT"] = ["d", "e", "f"]
+    with pytest.raises(BadInput, match="2 columns are called 'text'"):
+        read_table(tmp_path / "own.parquet")
+
+
+def test_two_values_of_one_name_are_refused(tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"text": "a"}\n{"text": "b", " Text": "c"}\n')
+    with pytest.raises(BadInput, match=r"own\.jsonl, line 2: two values are called 'text'"):
+        read_table(tmp_path / "own.jsonl")
 
 
 def test_columns_with_spaces_in_their_names_are_found_and_read(tmp_path):

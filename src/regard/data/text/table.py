@@ -135,8 +135,11 @@ def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
             value = None
         if not isinstance(value, dict):
             raise BadInput(f"{file}, line {number}: not a JSON object")
+        names = [name.strip().lower() for name in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise BadInput(f"{file}, line {number}: two values are called '{twice}'")
         numbers.append(number)
-        rows.append({name.lower(): _cell(cell) for name, cell in value.items() if _is_cell(cell)})
+        rows.append({name: _cell(cell) for name, cell in zip(names, value.values(), strict=True) if _is_cell(cell)})
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return columns, [
         (number, tuple(row.get(name, "") for name in columns)) for number, row in zip(numbers, rows, strict=True)
@@ -162,10 +165,11 @@ def _read_parquet(file: Path) -> tuple[tuple[str, ...], Rows]:
         table: Any = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise BadInput(f"cannot read {file}: {str(error).splitlines()[0]}") from None
-    data = {name.lower(): table.column(name).to_pylist() for name in table.column_names}
+    names = [name.strip().lower() for name in table.column_names]
+    _check_columns(file, names)
+    data = {name: table.column(own).to_pylist() for name, own in zip(names, table.column_names, strict=True)}
     usable = {name: cells for name, cells in data.items() if all(map(_is_cell, cells))}
     columns = tuple(usable)
-    _check_columns(file, columns)
     rows = zip(*usable.values(), strict=True)
     return columns, [(number, tuple(map(_cell, row))) for number, row in enumerate(rows, 1)]
 
