@@ -173,10 +173,16 @@ def describe_model(recipe: Recipe, parameters: int) -> str:
 
     model = recipe.model
     names = ("width", "layers", "encoder_layers", "decoder_layers")
-    sizes = [f"{name.replace('_', ' ')} {getattr(model, name)}" for name in names if hasattr(model, name)]
+    found = {name: getattr(model, name) for name in names if hasattr(model, name)}
+    sizes = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in found.items()]
     side = getattr(recipe.data, "pixels", None)
     sizes += [f"images of {side} x {side} pixels"] if side else []
     return ", ".join([model_family(model), *sizes, f"{format_millions(parameters)} parameters"])
+
+
+def format_size(size: int | tuple[int, ...]) -> str:
+    """Return a size, or those of several stages, as "4" or "1 + 1 + 2"."""
+    return " + ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
 def base_train(**settings: object) -> Train:
