@@ -497,7 +497,8 @@ def keep(record: dict[str, Any], *new: dict[str, Any]) -> None:
         for each in (*read_rows(), *new)
     }
     ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["seed"], each["minutes"]))
-    harness.write(RESULTS.name, record | {"cases": ordered})
+    merged = any(each["measured"]["command"] != record["command"] for each in ordered if "measured" in each)
+    harness.write(RESULTS.name, record | {"merged": merged, "cases": ordered})
 
 
 def is_better(case: Case, ours: float, baseline: float) -> bool:
