@@ -198,7 +198,7 @@ def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tm
     assert "has no classes" in said(tmp_path / "none")
     (tmp_path / "gpt2").mkdir()
     (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "gpt2"}')
-    assert "a checkpoint of another library" in said(tmp_path / "gpt2")
+    assert "there is no model.safetensors" in said(tmp_path / "gpt2")
 
 
 def test_a_model_of_a_named_set_is_shown_the_set_in_its_own_order_and_crop(monkeypatch):

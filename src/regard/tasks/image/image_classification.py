@@ -166,7 +166,7 @@ class ImageClassification(SplitTask[Any]):
 
 
 def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelImageDataset:
-    """Return the images of a name, preprocessed for a saved model, whose labels and channels they must have."""
+    """Return the images of a name, preprocessed for a saved model, which must know their labels and channels."""
     from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
 
     task = saved["task"]
@@ -177,7 +177,7 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
         raise BadInput(f"only models of square images can be evaluated; this one reads {sides[0]} x {sides[1]} pixels")
     changes = {**changes, "grayscale": shown.channels == 1}
     data = ImageDataset(corpus, image_size=sides[0], **changes)
-    if sorted(data.labels()) != sorted(task["labels"]):
+    if not {*data.labels()} <= {*task["labels"]}:
         numbers = all(label.isdigit() for label in task["labels"])
         hint = "; its labels are numbers: set `labels` of the loaded model and save it" if numbers else ""
         raise BadInput(
