@@ -48,6 +48,8 @@ STEPS = {"back": 600, "text": 400, "images": 400}
 SIZES = {"back": (32, 64, 128), "text": (64, 128, 256), "images": (20, 28, 40)}
 TRAINED = {"back": 32, "text": 64, "images": 28}
 PATCH, TEST_IMAGES = 4, 1000
+# The unit of a code of places is a cell; what has frequencies of its own gets a tenth of a period a cell.
+SPECS = {"GroundPositions": "ground(patch_size=1, reference=1.0)", "FourierFeatures": "fourier(scale=0.1)"}
 PATH = harness.RESULTS / "positions.json"
 
 
@@ -64,7 +66,8 @@ def encodings() -> dict[str, tuple[Any, str]]:
 def make(table: Any, name: str, grid: Grid, causal: bool) -> Any:
     """Build an encoding for a grid of cells."""
     sizes = {"width": WIDTH, "heads": HEADS, "head_dim": WIDTH // HEADS, "length": grid[0] * grid[1], "causal": causal}
-    return build_part(table, name, "positions", **sizes, grid=grid, max_grid=grid, window=grid)
+    spec = SPECS.get(table[name][1], name)
+    return build_part(table, spec, "positions", **sizes, grid=grid, max_grid=grid, window=grid)
 
 
 class Attention(nn.Module):

@@ -38,12 +38,14 @@ def draw_similarity() -> Path | None:
     columns, side, step = 6, 1.45, 1.95
     rows = -(-len(cases) // columns)
     layout = Layout(0.3 + columns * step, 0.5 + rows * step)
-    layout.text(0.15, 0.12, "What an encoding says of two positions, 24 x 24, blue below zero and red above", 10)
+    layout.text(
+        0.15, 0.12, "What an encoding says of two of 24 positions: dark is its lowest value, bright its highest", 10
+    )
     for at, case in enumerate(cases):
         matrix = np.asarray(case["matrix"])
         axes = layout.axes(0.2 + at % columns * step, 0.72 + at // columns * step, side, side)
-        most = float(np.abs(matrix).max()) or 1.0
-        draw_map(axes, matrix, Normalize(-most, most), "RdBu_r")
+        low, high = float(matrix.min()), float(matrix.max())
+        draw_map(axes, matrix, Normalize(low, max(high, low + 1e-3)))
         layout.text(0.2 + at % columns * step, 0.52 + at // columns * step, case["encoding"], 8)
     return save(layout.figure, ASSETS / "positions-similarity.png")
 
