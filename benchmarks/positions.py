@@ -289,6 +289,13 @@ def at_sizes(task: str, score: Any) -> dict[str, float | None]:
 TASKS = {"back": back, "text": text, "images": images}
 
 
+def others(kept: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cases in the file that another run has measured meanwhile."""
+    known = {(case["task"], case["encoding"], case["seed"]) for case in kept}
+    found = json.loads(PATH.read_text("utf-8"))["cases"] if PATH.exists() else []
+    return [case for case in found if (case["task"], case["encoding"], case["seed"]) not in known]
+
+
 def main() -> None:
     """Measure what is missing in the record, and write after every case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -322,6 +329,7 @@ def main() -> None:
                     kept.append(case | harness.lap())
                     print(task, name, seed, case["scores"], f"{case['seconds']} s", flush=True)
                     if not args.quick:
+                        kept += others(kept)
                         harness.write(PATH.name, record)
 
 
