@@ -4,49 +4,51 @@
     python benchmarks/own_data.py --cases texts audio --seeds 1 --minutes 1
     python benchmarks/own_data.py --jobs 6                 six runs at a time, each on two cores of its own (Linux)
     python benchmarks/own_data.py --no-baselines           where scikit-learn is not installed
-    python benchmarks/own_data.py --baselines              the baselines alone, in a minute; kept beside the results
+    python benchmarks/own_data.py --baselines              the baselines alone, in minutes; kept beside the results
 
     case        trained on                                        baseline
     images      160 photos in 3 classes (Flickr8k, by caption)    logistic regression on pixels
     texts       240 questions in 6 classes (TREC)                 TF-IDF with logistic regression
     reviews     240 sentences in 2 classes (SST-2)                TF-IDF with logistic regression
-    pairs       500 sentence pairs, English-German (Multi30k)     the nearest training pair (chrF of the sources)
+    pairs       500 sentence pairs, English-German (Multi30k)     the target of the nearest training source (by chrF)
     pairs-cs    500 sentence pairs, English-Czech (Multi30k)      the same; no shipped model knows Czech
     text        100 kB of Shakespeare                             5-gram Kneser-Ney over bytes
     audio       300 recordings of ten words (FSDD)                logistic regression on mean MFCCs
 
 A seed picks the training examples and is the seed of the run; the test examples are the same for all. The command is
-run as a user runs it, in a process of its own with OMP_NUM_THREADS=2, and the saved model is measured. Baselines choose
-their strength of regularisation by cross-validation on the training examples. The results are kept in
+run as a user runs it, in a process of its own with two threads (--threads), and timed from its start to its end; then
+the saved model is measured. Baselines learn from all the training examples (ours keeps a part of them for validation),
+and choose their features and their strength of regularisation by cross-validation. The results are kept in
 results/own-data.json: a run replaces its own rows. scikit-learn (extra `bench`) is needed by baselines alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import math
 import os
-import platform
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import harness
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results" / "own-data.json"
-STRENGTHS = np.logspace(-4, 4, 9)  # of logistic regression, chosen by cross-validation
-PLAN_LINES = ("data ", "start ", "model ", "against ", "updates ", "time ")
+RESULTS = harness.RESULTS / "own-data.json"
+STRENGTHS = np.logspace(-6, 4, 11)  # of logistic regression, chosen by cross-validation
+CURVE = ("val_loss", "accuracy", "chrf", "bits_per_byte")
+PLAN_LINES = ("data ", "start ", "model ", "regularisation ", "updates ", "time ")
 Pairs = list[tuple[Any, str]]
 
 
@@ -55,9 +57,11 @@ class Case:
     """A set of examples: how it is cut, written for the command, and measured."""
 
     kind: str  # of regard train
+    data: str
     metric: str
     cut: Callable[[int], tuple[Any, Any]]  # seed -> training and test examples
     write: Callable[[Any, Path], Path]  # training examples into a folder -> what the command is given
+    baseline_name: str
     baseline: Callable[[Any, Any], float]
     measure: Callable[[Any, Any], float]  # predictor, test examples
     higher_is_better: bool = True
@@ -179,56 +183,78 @@ def write_audio(rows: Pairs, folder: Path) -> Path:
 # -- baselines ---------------------------------------------------------------------------------------------------------
 
 
-def classify(train: np.ndarray, labels: Sequence[str], test: np.ndarray, right: Sequence[str], scale: bool) -> float:
-    """Return the accuracy of logistic regression, its strength chosen by five-fold cross-validation."""
-    from sklearn.linear_model import LogisticRegression
+def classify(model: Any, grid: dict[str, Any], train: Pairs, test: Pairs) -> float:
+    """Return the accuracy of a pipeline that ends in logistic regression, its settings chosen by cross-validation."""
     from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
-    steps = [StandardScaler()] if scale else []
-    model = make_pipeline(*steps, LogisticRegression(max_iter=2000))
-    search = GridSearchCV(model, {"logisticregression__C": STRENGTHS}, cv=5)
-    search.fit(train, labels)
-    return float(np.mean(search.predict(test) == np.array(right)))
+    grid = {**grid, "logisticregression__C": STRENGTHS}
+    search = GridSearchCV(model, grid, cv=5).fit([value for value, _ in train], [label for _, label in train])
+    return float(np.mean(search.predict([value for value, _ in test]) == np.array([label for _, label in test])))
 
 
 def pixel_baseline(train: Pairs, test: Pairs) -> float:
+    """Return the accuracy of logistic regression on the pixels of images made small, how small is chosen too."""
     import io
 
     from PIL import Image
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-    def pixels(rows: Pairs) -> np.ndarray:
+    def pixels(rows: Pairs) -> Pairs:
         small = [Image.open(io.BytesIO(content)).convert("RGB").resize((32, 32)) for content, _ in rows]
-        return np.stack([np.asarray(image, np.float32).ravel() / 255 for image in small])
+        return [(np.asarray(image, np.float32) / 255, name) for image, (_, name) in zip(small, rows, strict=True)]
 
-    return classify(pixels(train), [name for _, name in train], pixels(test), [name for _, name in test], scale=True)
+    model = make_pipeline(FunctionTransformer(pool_pixels), StandardScaler(), LogisticRegression(max_iter=2000))
+    grid = {"functiontransformer__kw_args": [{"size": size} for size in (1, 2, 4)]}
+    return classify(model, grid, pixels(train), pixels(test))
+
+
+def pool_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return the means of squares of pixels, a row per image."""
+    whole = np.stack(images)
+    count, side = len(whole), whole.shape[1] // size
+    return whole.reshape(count, side, size, side, size, 3).mean((2, 4)).reshape(count, -1)
 
 
 def tfidf_baseline(train: Pairs, test: Pairs) -> float:
-    """Return the accuracy of the better of words and words with bigrams, chosen on the training texts."""
+    """Return the accuracy of logistic regression on words, words with bigrams, or pieces of words; chosen."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
 
-    model = make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(max_iter=2000))
-    grid = {"tfidfvectorizer__ngram_range": [(1, 1), (1, 2)], "logisticregression__C": STRENGTHS}
-    search = GridSearchCV(model, grid, cv=5)
-    search.fit([text for text, _ in train], [label for _, label in train])
-    return float(np.mean(search.predict([text for text, _ in test]) == np.array([label for _, label in test])))
+    kinds = [{"ngram_range": (1, 1)}, {"ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (2, 5)}]
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=2000))
+    grid = {"tfidfvectorizer": [TfidfVectorizer(sublinear_tf=True, **kind) for kind in kinds]}
+    return classify(model, grid, train, test)
 
 
 def nearest_pair_baseline(train: Pairs, test: Pairs) -> float:
-    """Return chrF of the target of the training pair whose source is nearest (TF-IDF of character 2- to 6-grams)."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
+    """Return chrF of the target of the training pair whose source is nearest by chrF."""
     from regard.metrics.bleu import chrf
 
-    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 6), sublinear_tf=True)
-    known = vectorizer.fit_transform([source for source, _ in train])
-    nearest = (vectorizer.transform([source for source, _ in test]) @ known.T).argmax(1)
-    return chrf([train[row][1] for row in np.asarray(nearest).ravel()], [target for _, target in test]).value
+    nearest = chrf_table([source for source, _ in test], [source for source, _ in train]).argmax(1)
+    return chrf([train[row][1] for row in nearest], [target for _, target in test]).value
+
+
+def chrf_table(texts: Sequence[str], known: Sequence[str], most: int = 6) -> np.ndarray:
+    """Return chrF (β = 2, characters without spaces, 1- to 6-grams) between every text and every known one."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    texts, known = (["".join(text.split()) for text in side] for side in (texts, known))
+    found = np.zeros((2, len(texts), len(known)))  # precision and recall, summed over n
+    for n in range(1, most + 1):
+        vectorizer = CountVectorizer(analyzer="char", ngram_range=(n, n), lowercase=False)
+        columns = vectorizer.fit_transform(known).tocsc()
+        rows = vectorizer.transform(texts).tocsr()
+        sizes = [np.array([max(1, len(text) - n + 1) for text in side]) for side in (known, texts)]
+        for at in range(len(texts)):
+            row = rows[[at]]
+            same = np.minimum(columns[:, row.indices].toarray(), row.data).sum(1)
+            found[0, at] += same / sizes[0] / most
+            found[1, at] += same / sizes[1][at] / most
+    precision, recall = found
+    return 5 * precision * recall / np.maximum(4 * precision + recall, 1e-12)
 
 
 class KneserNey:
@@ -283,19 +309,28 @@ def kneser_ney_baseline(train: str, test: str, order: int = 5) -> float:
 
 
 def mfcc_baseline(train: Pairs, test: Pairs) -> float:
+    """Return the accuracy of logistic regression on 13 or 20 cepstral coefficients, averaged over time."""
     import torch
     from scipy.fft import dct
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     from regard.tokens.frames import LogMelSpectrogram
 
     mel = LogMelSpectrogram(8000)
 
-    def features(rows: Pairs) -> np.ndarray:
+    def features(rows: Pairs) -> Pairs:
         frames = [mel.log_mel(torch.from_numpy(wave.astype(np.float32) / 32768)).numpy() for wave, _ in rows]
-        return np.stack([dct(x, norm="ortho")[:, :13].mean(0) for x in frames])
+        return [(dct(x, norm="ortho").mean(0), name) for x, (_, name) in zip(frames, rows, strict=True)]
 
-    found = features(train), [name for _, name in train], features(test), [name for _, name in test]
-    return classify(*found, scale=True)
+    model = make_pipeline(FunctionTransformer(first_columns), StandardScaler(), LogisticRegression(max_iter=2000))
+    grid = {"functiontransformer__kw_args": [{"count": count} for count in (13, 20)]}
+    return classify(model, grid, features(train), features(test))
+
+
+def first_columns(rows: Sequence[np.ndarray], count: int) -> np.ndarray:
+    return np.stack(rows)[:, :count]
 
 
 # -- measuring a trained model -----------------------------------------------------------------------------------------
@@ -319,41 +354,81 @@ def translation_chrf(predictor: Any, test: Pairs) -> float:
 
 
 def bits_per_byte(predictor: Any, test: str) -> float:
-    """Return bits per byte; rows overlap by half, and the first half of a row but the first is context alone."""
+    """Return bits per byte; rows overlap by half, and the first half of a row but the first is context alone.
+
+    A character that training did not have costs the unknown token, and 8 bits for each of its bytes.
+    """
     import torch
 
     ids = torch.tensor(predictor.text.encode_one(test))
-    assert predictor.text.unk not in ids.tolist()
-    width, nats = predictor.window, 0.0
-    step = width // 2
+    assert len(ids) == len(test), "the tokens are not characters"
+    unknown = sum(len(test[at].encode()) for at in (ids == predictor.text.unk).nonzero().flatten().tolist())
+    nats, step = unknown * 8 * math.log(2), predictor.window // 2
     with torch.no_grad():
-        rows = range(0, len(ids) - 1, step)
-        for begin in range(0, len(rows), 64):
-            for start in rows[begin : begin + 64]:
-                chunk = ids[max(0, start - step) : start + step + 1]
-                logits = predictor.model(chunk[None, :-1]).log_softmax(-1)[0]
-                last = min(step, len(ids) - 1 - start)
-                nats -= float(logits[-last:].gather(1, chunk[-last:, None]).sum())
+        for start in range(0, len(ids) - 1, step):
+            chunk = ids[max(0, start - step) : start + step + 1]
+            logits = predictor.model(chunk[None, :-1]).log_softmax(-1)[0]
+            last = min(step, len(ids) - 1 - start)
+            nats -= float(logits[-last:].gather(1, chunk[-last:, None]).sum())
     return nats / math.log(2) / len(test.encode())
 
 
-TABLE = {"write": write_table("rows.tsv"), "baseline": tfidf_baseline, "measure": accuracy}
-PAIRS = {"baseline": nearest_pair_baseline, "measure": translation_chrf}
+WORDS = ("TF-IDF, logistic regression", tfidf_baseline, accuracy)
+PAIRS = ("nearest training pair", nearest_pair_baseline, translation_chrf)
 CASES = {
-    "images": Case("images", "accuracy", cut_images, write_images, pixel_baseline, accuracy),
-    "texts": Case("labelled-texts", "accuracy", cut_texts("trec6"), **TABLE),
-    "reviews": Case("labelled-texts", "accuracy", cut_texts("sst2"), **TABLE),
-    "pairs": Case("pairs", "chrF", cut_pairs("de"), write_table("en-de.tsv"), **PAIRS),
-    "pairs-cs": Case("pairs", "chrF", cut_pairs("cs"), write_table("en-cs.tsv"), **PAIRS),
-    "text": Case("text", "bits per byte", cut_text, write_text, kneser_ney_baseline, bits_per_byte, False),
-    "audio": Case("audio", "accuracy", cut_audio, write_audio, mfcc_baseline, accuracy),
+    "images": Case(
+        "images",
+        "160 photos in 3 classes",
+        "accuracy",
+        cut_images,
+        write_images,
+        "pixels, logistic regression",
+        pixel_baseline,
+        accuracy,
+    ),
+    "texts": Case(
+        "labelled-texts", "240 questions in 6 classes", "accuracy", cut_texts("trec6"), write_table("rows.tsv"), *WORDS
+    ),
+    "reviews": Case(
+        "labelled-texts",
+        "240 film reviews in 2 classes",
+        "accuracy",
+        cut_texts("sst2"),
+        write_table("rows.tsv"),
+        *WORDS,
+    ),
+    "pairs": Case("pairs", "500 pairs, English to German", "chrF", cut_pairs("de"), write_table("en-de.tsv"), *PAIRS),
+    "pairs-cs": Case("pairs", "500 pairs, English to Czech", "chrF", cut_pairs("cs"), write_table("en-cs.tsv"), *PAIRS),
+    "text": Case(
+        "text",
+        "100 kB of plays",
+        "bits per byte",
+        cut_text,
+        write_text,
+        "5-gram Kneser-Ney",
+        kneser_ney_baseline,
+        bits_per_byte,
+        False,
+    ),
+    "audio": Case(
+        "audio",
+        "300 recordings of ten words",
+        "accuracy",
+        cut_audio,
+        write_audio,
+        "mean MFCCs, logistic regression",
+        mfcc_baseline,
+        accuracy,
+    ),
 }
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings: Sequence[str]) -> dict[str, Any]:
-    """Train one case in a process of its own, on some cores, and measure it and its baseline."""
+def measure(
+    name: str, seed: int, minutes: float, threads: int, cores: Sequence[int], settings: Sequence[str]
+) -> dict[str, Any]:
+    """Train one case in a process of its own, on some cores, and measure the model."""
     case = CASES[name]
     train, test = case.cut(seed)
     with tempfile.TemporaryDirectory() as place:
@@ -361,10 +436,10 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
         out = Path(place) / "run"
         command = [sys.executable, "-m", "regard", "train", case.kind, str(path), "--minutes", f"{minutes:g}"]
         command += ["--out", str(out), f"train.seed={seed}", "train.device=cpu", *settings]
-        environment = {**os.environ, "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
         if cores and shutil.which("taskset"):
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
-        load, began = os.getloadavg()[0], time.monotonic()
+        began = time.monotonic()
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         seconds = time.monotonic() - began
         if done.returncode:
@@ -373,62 +448,68 @@ def measure(name: str, seed: int, minutes: float, cores: Sequence[int], settings
 
         score = case.measure(regard.load(out), test)
         result = json.loads((out / "result.json").read_text())
+        rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    plan = [line for line in done.stderr.splitlines() if line.startswith(PLAN_LINES)]
+    start = next(line for line in plan if line.startswith("start ")).removeprefix("start").strip()
+    ours = {
+        "score": round(score, 4),
+        "seconds": round(seconds, 1),
+        "updates": result["steps"],
+        "parameters": result["parameters"],
+    }
     return {
         "case": name,
-        "seed": seed,
+        "data": case.data,
+        "start": re.split(r"[,;] ", start)[0],
         "metric": case.metric,
-        "score": round(score, 4),
-        "baseline": None,
-        "seconds": round(seconds, 1),
-        "steps": result["steps"],
-        "stop_reason": result["stop_reason"],
-        "parameters": result["parameters"],
-        "load": round(load, 1),
+        "seed": seed,
         "minutes": minutes,
-        "plan": [line for line in done.stderr.splitlines() if line.startswith(PLAN_LINES)],
-        "settings": list(settings),
-        "machine": f"{platform.processor() or platform.machine()}, 2 threads",
-        "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
-        "date": time.strftime("%Y-%m-%d"),
+        "threads": threads,
+        "contenders": {"regard": ours},
+        "run": {
+            "plan": plan,
+            "settings": list(settings),
+            "stop_reason": result["stop_reason"],
+            "curve": [{key: row[key] for key in ("step", *CURVE) if key in row} for row in rows if "val_loss" in row],
+        },
     }
 
 
 def add_baseline(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with its baseline measured."""
     case = CASES[row["case"]]
-    return row | {"baseline": round(case.baseline(*case.cut(row["seed"])), 4)}
+    score = round(case.baseline(*case.cut(row["seed"])), 4)
+    return row | {"contenders": {"regard": row["contenders"]["regard"], case.baseline_name: {"score": score}}}
 
 
 def read_rows() -> list[dict[str, Any]]:
-    return json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
+    return json.loads(RESULTS.read_text("utf-8"))["cases"] if RESULTS.is_file() else []
 
 
-def keep(*new: dict[str, Any]) -> None:
-    """Write rows, in the place of older ones of the same case, seed and settings."""
-    from regard.core.files import atomic_write
+def keep(record: dict[str, Any], *new: dict[str, Any]) -> None:
+    """Write rows, in the place of older ones of the same case, start, seed, minutes, threads and settings."""
+    rows = {
+        json.dumps(
+            [each[key] for key in ("case", "start", "seed", "minutes", "threads")] + each["run"]["settings"]
+        ): each
+        for each in (*read_rows(), *new)
+    }
+    ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["seed"], each["minutes"]))
+    harness.write(RESULTS.name, record | {"cases": ordered})
 
-    key = ("case", "seed", "minutes", "settings")
-    rows = {json.dumps([each[k] for k in key]): each for each in (*read_rows(), *new)}
-    ordered = sorted(rows.values(), key=lambda each: (list(CASES).index(each["case"]), each["settings"], each["seed"]))
-    found = {"command": "python benchmarks/own_data.py", "rows": ordered}
-    atomic_write((json.dumps(found, indent=1) + "\n").encode(), RESULTS)
 
-
-def is_better(row: dict[str, Any]) -> bool:
-    return (row["score"] > row["baseline"]) is CASES[row["case"]].higher_is_better
+def is_better(case: Case, ours: float, baseline: float) -> bool:
+    return (ours > baseline) is case.higher_is_better
 
 
 def describe(row: dict[str, Any]) -> str:
-    verdict = (
-        ""
-        if row["baseline"] is None
-        else f", baseline {row['baseline']:.4f}: {'better' if is_better(row) else 'WORSE'}"
-    )
-    return (
-        f"{row['case']:9} seed {row['seed']}  {row['metric']} {row['score']:.4f}{verdict}  "
-        f"({row['seconds']:.0f} s, {row['steps']} updates, load {row['load']})"
-    )
+    case, (ours, *baselines) = CASES[row["case"]], row["contenders"].values()
+    words = [f"{row['case']:9} seed {row['seed']}  {row['metric']} {ours['score']:.4f}"]
+    for each in baselines:
+        verdict = "better" if is_better(case, ours["score"], each["score"]) else "WORSE"
+        words.append(f"baseline {each['score']:.4f}: {verdict}")
+    late = "" if ours["seconds"] <= 60 * row["minutes"] else ", TOO LATE"
+    return f"{', '.join(words)}  ({ours['seconds']:.0f} s, {ours['updates']} updates{late})"
 
 
 def main() -> None:
@@ -436,36 +517,38 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--threads", type=int, default=2, help="of a run; 1 where others use the cores too")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, two cores each")
     parser.add_argument("--baselines", action="store_true")
     parser.add_argument("--no-baselines", action="store_true")
     parser.add_argument("--no-write", action="store_true", help="print, and keep nothing")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of every run")
     given = parser.parse_intermixed_args()
+    record = harness.machine()
     if given.baselines:
         for row in read_rows():
             if row["case"] in given.cases and row["seed"] in given.seeds:
-                keep(row := add_baseline(row))
+                keep(record, row := add_baseline(row))
                 print(describe(row), flush=True)
         return
     pairs: SimpleQueue[list[int]] = SimpleQueue()
     for job in range(given.jobs):
         pairs.put([2 * job, 2 * job + 1] if given.jobs > 1 else [])
 
-    def one(name: str, seed: int) -> None:
+    def one(name: str, seed: int) -> dict[str, Any]:
         cores = pairs.get()
         try:
-            row = measure(name, seed, given.minutes, cores, given.settings)
+            row = measure(name, seed, given.minutes, given.threads, cores, given.settings)
         finally:
             pairs.put(cores)
-        row = row if given.no_baselines else add_baseline(row)
-        print(describe(row), flush=True)
-        if not given.no_write:
-            keep(row)
+        return row if given.no_baselines else add_baseline(row)
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        for each in [pool.submit(one, name, seed) for seed in given.seeds for name in given.cases]:
-            each.result()
+        for each in as_completed([pool.submit(one, name, seed) for seed in given.seeds for name in given.cases]):
+            row = each.result() | harness.lap()
+            print(describe(row), flush=True)
+            if not given.no_write:
+                keep(record, row)
 
 
 if __name__ == "__main__":

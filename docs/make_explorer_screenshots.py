@@ -24,7 +24,7 @@ from regard.tasks.image.image_classification import ImageClassifier
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
-DESK, TALL, PHONE = (1400, 900), (1400, 1060), (390, 844)
+DESK, TALL, PHONE = (1400, 900), (1400, 1140), (390, 844)
 
 
 def main() -> None:
@@ -54,11 +54,10 @@ def save_untrained_vit(folder: Path) -> None:
 def take_screenshots(browser: Any, address: str) -> None:
     """Open pages, click, and save screenshots."""
     open_page(browser, address, "en-de", "light", DESK)
-    save_picture(browser, "explorer")
     click_on(browser, "#compare")
     save_picture(browser, "explorer-compare")
     open_page(browser, address, "en-de", "light", DESK)
-    click_on(browser, ".example:nth-child(2)")
+    click_on(browser, ".example:nth-of-type(2)")
     time.sleep(3)
     switch_off(browser, ".cell.mean[data-map='decoder.blocks.0.cross']")
     save_picture(browser, "explorer-off")

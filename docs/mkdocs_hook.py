@@ -9,6 +9,8 @@
     <!-- datasets: files -->         the files that are read of each, and the recipes that use it
     <!-- variants: contents -->      tables of docs/variants.md (variants_tables.py)
     <!-- positions: back -->         tables of docs/positions.md (positions_tables.py)
+    <!-- benchmark: own-data -->     what benchmarks/own_data.py measured: ours and the baselines
+    <!-- plan: images -->            the plan of one of its cases, as it was printed
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
 A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
@@ -22,6 +24,7 @@ import contextlib
 import dataclasses
 import inspect
 import io
+import json
 import logging
 import os
 import re
@@ -35,8 +38,9 @@ log = logging.getLogger("mkdocs.hooks.regard")
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "assets"
+RESULTS = HERE.parent / "benchmarks" / "results"
 SOURCE = HERE.parent / "src" / "regard"
-_KINDS = "table|files|sizes|fields|help|picture|variants|positions|datasets"
+_KINDS = "table|files|sizes|fields|help|picture|variants|positions|datasets|benchmark|plan"
 _MARK = re.compile(rf"^<!-- ({_KINDS}): (.+?) -->$", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
@@ -70,6 +74,10 @@ def expand_marker(kind: str, what: str, up: str = "") -> str:
         sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
         found: str = import_module(f"{kind}_tables").expand(what)
         return found
+    if kind == "benchmark":
+        return table(scores(what))
+    if kind == "plan":
+        return f"```text\n{plan(what)}\n```"
     if kind == "help":
         return f"```text\n{help_text(what)}\n```"
     if kind == "fields":
@@ -154,6 +162,38 @@ def help_text(verb: str) -> str:
         main([] if verb == "regard" else [*verb.split(), "--help"])
         out.flush()
     return "\n".join(line.rstrip() for line in out.buffer.getvalue().decode("utf-8").strip("\n").splitlines())
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """Return the cases that a benchmark has measured."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8"))["cases"] if file.is_file() else []
+
+
+def scores(name: str) -> list[dict[str, str]]:
+    """Return a row for each case of a benchmark: the score of ours and of the baseline."""
+    rows = []
+    for case in cases(name):
+        (_, ours), *others = case["contenders"].items()
+        rows.append(
+            {
+                "data": case["data"],
+                "starts from": case["start"],
+                "measured": case["metric"],
+                "Regard": f"{ours['score']:.3g}",
+                "baseline": "; ".join(f"{found['score']:.3g} ({name})" for name, found in others),
+                "time": f"{ours['seconds'] / 60:.1f} of {case['minutes']:g} minutes, seed {case['seed']}",
+            }
+        )
+    return rows
+
+
+def plan(name: str) -> str:
+    """Return the plan of a case of the own-data benchmark, fitted to a terminal."""
+    found = [case for case in cases("own-data") if case["case"] == name]
+    from regard.core.terminal_text import reflow
+
+    return reflow("\n".join(found[-1]["run"]["plan"]), 100) if found else "not measured yet"
 
 
 def picture(name: str, caption: str, up: str = "") -> str:

@@ -29,14 +29,17 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
-    """A service with the explorer, its address and its looks: models that ship, a small ViT that has learnt nothing."""
+    """A service with the explorer, its address and its looks: models that ship, a ViT and a CNN of random weights."""
     from regard.serve.http import app, server
     from regard.serve.http.model_pool import ModelPool
     from regard.serve.http.settings import Settings
 
-    vit = tmp_path_factory.mktemp("models") / "tiny-vit"
+    vit, cnn = (tmp_path_factory.mktemp("models") / name for name in ("tiny-vit", "tiny-cnn"))
     small_vit(vit)
-    pool = ModelPool(["en-de", "shakespeare", "fill-en", "languages", "digits", "fashion", str(vit)], device="cpu")
+    small_cnn(cnn)
+    pool = ModelPool(
+        ["en-de", "shakespeare", "fill-en", "languages", "digits", "fashion", str(vit), str(cnn)], device="cpu"
+    )
     pool.load()
     made = app.make_app(pool, Settings(explore=True))
     with server.running_server(made) as address:
@@ -55,6 +58,20 @@ def small_vit(folder):
     torch.manual_seed(0)
     model = ViT(Config(num_classes=3, image_size=56, patch_size=8, width=24, heads=2, layers=2))
     regard.save(ImageClassifier(model, ["cat", "cup", "boat"], Preprocess(56)), folder)
+
+
+def small_cnn(folder):
+    """An EfficientNet-Lite of random weights, saved as a classifier of pictures."""
+    import torch
+
+    import regard
+    from regard.modalities.image import Preprocess
+    from regard.models.efficientnet_lite import SIZES
+    from regard.tasks.image.image_classification import ImageClassifier
+
+    torch.manual_seed(0)
+    model = regard.build("efficientnet_lite", **SIZES["tiny"] | {"num_classes": 3, "image_size": 64})
+    regard.save(ImageClassifier(model, ["cat", "cup", "boat"], Preprocess((64, 64))), folder)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from regard.core.config import field
 from regard.modalities import Boxes, Classes, Depth, Embedding, GeneratedImage, Image, Masks, Number, Preprocess, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
+from regard.modalities.neighbors import Neighbors, WordNeighbor
 from regard.see.outputs import label_colors
 from regard.tasks.predictor import Predictor
 from tests.stories.own_task import imported
@@ -91,6 +92,17 @@ class Embeds(Fixed):
         return [Embedding(np.arange(3.0)) for _ in batch]
 
 
+class Sums(Fixed):
+    """The neighbours of a sum of words."""
+
+    inputs = {"text": Text}  # noqa: RUF012
+    outputs, examples = Neighbors, ("king - man + woman",)
+
+    def predict(self, batch, options):
+        near = WordNeighbor("queen", 0.578), WordNeighbor("actress", 0.541)
+        return [Neighbors(each, near, (WordNeighbor("king", 0.8),)) for each in batch]
+
+
 class Draws(Fixed):
     """A seed in, a picture and its two steps out: dark, then as light as the seed."""
 
@@ -107,7 +119,7 @@ def predictors(own_task):
     torch.manual_seed(0)
     model = own_task.ToyDetector(own_task.ModelConfig())
     every = {"boxes": Detects, "masks": Segments, "depth": Measures, "classes": Classifies, "two": Compares}
-    made = {name: cls() for name, cls in every.items()} | {"vector": Embeds(), "picture": Draws()}
+    made = {name: cls() for name, cls in every.items()} | {"vector": Embeds(), "picture": Draws(), "near": Sums()}
     return made | {"toy": own_task.Detector(model, own_task.LABELS, Preprocess(32))}
 
 
@@ -192,6 +204,16 @@ def test_options_have_controls_made_from_their_schema(page):
     page.until(lambda: page.look() != before, "it is read again")
     page.until(lambda: page.texts(".drawn-output li .word") == ["cup"], "one box is left")
     assert pixel(page, 50 / WIDTH, 20 / HEIGHT) == label_colors(["cup"])["cup"]
+
+
+def test_neighbours_are_listed_with_their_cosines(page):
+    open_with(page, "near")
+    assert page.texts(".output .list h3") == [
+        "nearest to king - man + woman, cosine",
+        "words of the sum, left out above",
+    ]
+    assert page.texts(".output .list .word") == ["queen", "actress", "king"]
+    assert page.texts(".output .list .share") == ["0.578", "0.541", "0.8"]
 
 
 def test_model_without_attention_says_so_and_shows_its_output(page):

@@ -203,7 +203,7 @@ def test_script_in_a_text_stays_text(page):
 
 def cleared(page):
     """Whether nothing of an answer is left on the page."""
-    shown = ("#input .result", "#tokens .board", "#maps .large", "#comparison")
+    shown = ("#input .result", "#tokens .board", "#maps", "#comparison", "#export .save")
     return not page.look() and not any(each.is_displayed() for name in shown for each in page.all(name))
 
 
@@ -247,7 +247,7 @@ def test_phone_has_one_column_and_nothing_sticks_out(page, model):
     page.size(*PHONE)
     page.open(model)
     assert page.run("return document.documentElement.scrollWidth") <= PHONE[0]
-    tops = [page.one(f".columns > {part}").rect for part in (".left", ".middle", ".right")]
+    tops = [page.one(part).rect for part in ("#input", ".middle", ".right")]
     assert tops[0]["y"] < tops[1]["y"] < tops[2]["y"]
     assert {round(each["x"]) for each in tops} == {round(tops[0]["x"])}
     page.size(*WIDE)

@@ -1,6 +1,7 @@
 """What the page shows first, how it tells numbers, and that what is shown belongs together."""
 
 import json
+import math
 import shlex
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from regard.attention.capture.map_store import MapStore, StoredMap
 from regard.interpret.inspection import NO_POSITION, Axis
 from regard.interpret.inspections.stored import StoredInspection
 
-from .conftest import PHONE, without_tour
+from .conftest import PHONE, WIDE, without_tour
 
 
 def inspection(page):
@@ -116,6 +117,14 @@ def test_a_map_of_a_single_query_is_drawn_as_the_grid_of_patches(page):
     page.complaints()  # there is no picture of this inspection: the browser notes that
 
 
+def test_the_large_map_says_what_its_rows_and_columns_are(page):
+    page.open("en-de")
+    assert page.text(".large .pane-title") == "Selected map"
+    assert page.text(".large > .hint") == "Rows: queries (target). Columns: keys (source)."
+    choose_view(page, "relevance")
+    page.until(lambda: page.text(".large > .hint") == "A row per answer, a column per token of the input.", "answers")
+
+
 def test_names_of_a_wide_map_do_not_overlap(page):
     page.open("fill-en")
     weights = torch.softmax(torch.randn(1, 1, 20, 64), -1)
@@ -149,8 +158,8 @@ def test_another_model_begins_without_the_layer_the_head_and_the_view_of_the_las
 
 
 FIRST = """
-const [axis, done] = arguments;
-import(`${location.origin}/page/first_token.js`).then(({ firstToken }) => done(firstToken(axis)));
+const [axis, label, done] = arguments;
+import(`${location.origin}/page/first_token.js`).then(({ firstToken }) => done(firstToken(axis, label)));
 """
 
 
@@ -168,20 +177,25 @@ def words(text, pieces, special=()):
 def test_the_first_token_is_one_that_tells_something(page):
     page.open("en-de")
 
-    def first(axis):
-        return axis["tokens"][page.driver.execute_async_script(FIRST, axis)]
+    def first(axis, label=None):
+        return axis["tokens"][page.driver.execute_async_script(FIRST, axis, label)]
 
     pronoun = "The animal did not cross the street because it was too tired."
     assert first(words(pronoun, pronoun.replace(".", " .").split())) == "it"
     assert first(words("It is the snow.", ["It", "is", "the", "snow", "."])) == "snow"  # nothing that it stands for
     assert first(words("in the unbelievable", ["in", "the", "un", "believ", "able"])) == "believ"  # its longest piece
     assert first(words("Hunde spielen im Schnee", ["Hunde", "spielen", "im", "Schnee"])) == "spielen"
+    twice = "a dress on the floor and a bag on the floor"
+    assert first(words(twice, twice.split())) == "bag"  # not the floor, which comes twice
     assert first(words("A [MASK] is it", ["A", "[MASK]", "is", "it"], special=(1,))) == "[MASK]"
     boxes = [{"box": [8 * x, 8 * y, 8, 8]} for y in range(3) for x in range(3)]
     grid = {"name": "p", "tokens": [str(k) for k in range(9)], "positions": boxes, "special": [False] * 9, "text": None}
     assert first(grid) == "4"  # the patch in the middle
     grid["tokens"].insert(0, "[class]"), grid["positions"].insert(0, NO_POSITION), grid["special"].insert(0, True)
     assert first(grid) == "[class]"
+    found = ["1: shoe 2 %", "2: bag 3 %", "3: bag 88 %"]
+    queries = grid | {"tokens": found, "positions": [NO_POSITION] * 3, "special": [True, True, False], "text": None}
+    assert first(queries, "bag") == "3: bag 88 %"  # what was found, not what was passed over
     numbers = {
         "name": "n",
         "tokens": list("12345"),
@@ -235,6 +249,47 @@ def test_a_key_switches_a_head_off(page):
     page.until(lambda: len(page.all(".cell.off")) == 9, "all heads and their mean")
     page.press("x")
     page.until(lambda: not page.all(".cell.off"), "all on again")
+
+
+# -- a network of convolutions -----------------------------------------------------------------------------------------
+
+
+def test_a_network_of_convolutions_shows_what_supports_each_label(page):
+    page.open("tiny-cnn")
+    seen = inspection(page)
+    labels = seen.axes["labels"].tokens
+    assert page.text("#tokens .pane-title") == "Grad-CAM"
+    assert page.texts(".panel.seen .chip") == labels
+    assert page.text(".panel.seen .chip.pinned") == page.text(".output .answer") == labels[0]
+    assert page.texts("#maps .grid-host .choice-one") == ["Grad-CAM", "LayerCAM"]
+    assert page.text("#maps .grid-host .pane-title") == "Maps"  # no layers, no heads
+    assert not page.one("[data-needs='interventions']").is_displayed()  # and none to switch off
+    assert not page.one(".views-choice").is_displayed()
+    for name, tab in (("gradcam", 1), ("layercam", 2)):
+        page.one(f"#maps .choice-one:nth-child({tab})").click()
+        for label in (1, 2):
+            page.one(f".panel.seen .chip[data-index='{label}']").click()
+            largest(page)
+            assert page.one(".frame").get_attribute("data-sheet") == "grid"
+            cells = seen.row(name, 0, label)
+            row, column = divmod(int(cells.argmax()), math.isqrt(len(cells)))
+            heading = page.until(lambda: page.text(".weight-lists h3"), "the list")
+            assert heading == f"{labels[label]} is supported by"
+            first = ".weight-lists .list.look li:first-child .word"
+            wanted = f"row {row + 1}, col {column + 1}"
+            page.until(lambda first=first, wanted=wanted: page.text(first) == wanted, f"{wanted} is first")
+
+
+def test_weights_that_may_exceed_one_are_no_shares(page):
+    page.open("en-de")
+    script = """
+    const [map, done] = arguments;
+    import(`${location.origin}/page/views.js`).then(({ view }) => done(view("raw", map).shares));
+    """
+    shares = lambda **map_: page.driver.execute_async_script(script, map_)  # noqa: E731
+    assert not shares(kind="align", normalised=False)
+    assert shares(kind="align", normalised=True)
+    assert shares(kind="cross", normalised=False)  # deformable: shares, of which some are outside the picture
 
 
 # -- pictures, sounds, lines -------------------------------------------------------------------------------------------
@@ -327,8 +382,35 @@ def test_formulas_are_never_cut_off(page, panel):
     page.one(f".choice-one[data-value='{panel}']").click()
     page.until(lambda: page.all(".formula"), "formulas")
     script = "return [...document.querySelectorAll('.formula')].filter(e => e.scrollWidth > e.clientWidth).length"
-    assert page.run(script) == 0
+    page.until(lambda: page.run(script) == 0, "all formulas fit")
     assert page.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    assert page.all(".formula.narrow")
+
+
+def test_columns_of_a_formula_stand_below_one_another_where_there_is_room(page):
+    page.driver.get("about:blank")
+    page.driver.get(f"{page.address}/#lab")
+    page.one(".six-table")
+    page.one(".choice-one[data-value='mechanisms']").click()
+    page.until(lambda: page.all(".formula .part"), "a formula")
+    assert not page.all(".formula.narrow")
+    page.size(*PHONE)
+    page.until(lambda: page.all(".formula.narrow"), "there is none")
+    page.size(*WIDE)
+    page.until(lambda: not page.all(".formula.narrow"), "there is again")
+
+
+def test_positions_without_a_map_say_so(page):
+    page.driver.get("about:blank")
+    page.driver.get(f"{page.address}/#lab")
+    page.one(".six-table")
+    page.one(".choice-one[data-value='positions']").click()
+    page.until(lambda: page.all(".lab-position"), "positions")
+    drawn = {
+        each.get_attribute("aria-label"): bool(each.find_elements("css selector", "canvas"))
+        for each in page.all(".lab-position")
+    }
+    assert [name for name, has_map in drawn.items() if not has_map] == ["none"]
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
@@ -342,6 +424,15 @@ def test_the_request_can_be_pasted_into_a_shell(page):
     page.open("tiny-vit")
     page.run("document.querySelector('#request details').open = true")
     assert shlex.split(page.text("#request .curl"))[-2:] == ["-F", 'image=@"cat.jpg"']
+
+
+def test_on_a_phone_the_maps_come_before_what_is_done_with_them(page):
+    page.size(*PHONE)
+    page.open("en-de")
+    tops = [
+        page.one(name).rect["y"] for name in ("#input", "#tokens", "#maps", "[data-needs='interventions']", "#export")
+    ]
+    assert tops == sorted(tops)
 
 
 # -- the tour ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ def staged(page, model, text=None, how=None, **numbers):
     page.driver.get("about:blank")
     page.driver.get(f"{page.address}/?model={model}#search")
     page.until(lambda: page.all("#search-model option"), "the models are there")
+    if text is not None:
+        page.until(lambda: page.all(".stage"), "the search that begins by itself")
     Select(page.one("#search-model")).select_by_value(model)
     if text is not None:
         page.until(lambda: _wrote(page.one("#search-text"), text), "the text stands there")
@@ -30,8 +32,9 @@ def staged(page, model, text=None, how=None, **numbers):
         field.clear()
         field.send_keys(str(value))
     if text is not None:
+        before = page.all(".stage")
         page.one("#search-go").click()
-        page.until(lambda: page.all(".stage"), "the stage is set")
+        page.until(lambda: page.all(".stage") not in ([], before), "the stage is set")
 
 
 def _wrote(field, text):
@@ -44,6 +47,19 @@ def _wrote(field, text):
 def forward(page, steps=1):
     for _ in range(steps):
         page.one("[aria-label='Forward one step']").click()
+
+
+def test_a_search_of_the_input_begins_by_itself(page):
+    page.open("en-de")
+    page.read(LINE)
+    page.one("nav [href='#search']").click()
+    page.until(lambda: page.all(".stage"), "a search")
+    assert page.one("#search-text").get_attribute("value") == LINE
+    assert "green" in page.texts("#search .heat thead th")
+    page.one("nav [href='#attention']").click()
+    stage = page.all(".stage")
+    page.one("nav [href='#search']").click()
+    assert page.all(".stage") == stage  # once
 
 
 def test_a_beam_is_stepped_to_the_translation_that_the_model_gives(page):

@@ -41,6 +41,16 @@ def piped(monkeypatch, tmp_path, content):
     monkeypatch.setattr(sys, "stdin", file.open(encoding="utf-8"))
 
 
+def test_a_terminal_shows_the_beginning_of_each_vector_and_the_cosine(folder, capsys, monkeypatch):
+    monkeypatch.setattr("regard.core.terminal_text.terminal_width", lambda: 80)
+    assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
+    first, second = small()(LINES[:2])
+    shown = capsys.readouterr().out.splitlines()
+    assert [shown[0], shown[2]] == [f"1  {LINES[0]}", f"2  {LINES[1]}"]
+    assert shown[1].startswith(f"   {float(first[0]):.3f} {float(first[1]):.3f} ")
+    assert shown[4:] == [f"   cosine with 1: {float(torch.cosine_similarity(first, second, dim=0)):.3f}"]
+
+
 def test_vectors_come_as_json(folder, capsys):
     assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -106,3 +106,11 @@ def test_what_cannot_be_written_is_one_line(folder, tmp_path, capsys, words, sta
 def test_models_of_another_kind_are_refused(translator_folder, tmp_path, capsys):
     assert cli.main(["handwrite", "3", "-o", str(tmp_path / "a.png"), "--model", str(translator_folder)]) == 1
     assert "does not write by hand" in capsys.readouterr().err
+
+
+def test_a_picture_without_a_name_takes_a_free_one(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "handwriting.png").write_bytes(b"mine")
+    cli.main(["handwrite", "--model", folder, "1"])
+    assert capsys.readouterr().out == "drawn: handwriting-2.png\n"
+    assert (tmp_path / "handwriting.png").read_bytes() == b"mine"

@@ -130,3 +130,14 @@ def test_a_closed_stdin_is_one_line(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(BadInput, match="there are no texts, and no stdin to read them from"):
         lines.stdin("texts")
+
+
+def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.today").write_text("Two dogs.\n")
+    with pytest.raises(BadInput, match=r"notes\.today is a file, and a text is expected; .* < notes\.today"):
+        next(lines.read_lines(["notes.today"], "texts"))
+    with pytest.raises(BadInput, match=r"there is no file notes\.txt"):
+        next(lines.read_lines(["notes.txt"], "texts"))
+    for text in ("Read notes.txt.", "dog", "Hello.", ""):
+        assert next(lines.read_lines([text], "texts"))[0].text == text

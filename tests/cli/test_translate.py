@@ -225,3 +225,9 @@ def test_stdin_is_read_when_no_text_is_given(translator_folder, tmp_path, capsys
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(file))
         assert call("translate", "--model", translator_folder, "--beam-size", 1) == 0
     assert capsys.readouterr().out.count("\n") == len(LINES)
+
+
+def test_a_missing_language_is_said_before_anything_is_read(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert cli.main(["translate"]) == 1
+    assert "say which language to translate to: --to de" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import typer.main
 
 from regard.api import zoo
 from regard.attention import ALIGNERS, MECHANISMS
-from regard.training.recipe import list_recipes
+from regard.training.recipe import RESERVED_NAMES, list_recipes
 from tests.long_params import rest_is_long
 
 from .blocks import PAGES, ROOT, blocks, commands, name
@@ -85,7 +85,9 @@ def test_commands_parse(page):
         elif words[:3] == ["python", "-m", "pytest"]:
             assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), f"{where}: {line}"
         for recipe in words[2:3] if words[:2] == ["regard", "train"] and not words[2].startswith("-") else []:
-            assert recipe in list_recipes() or recipe.endswith(".py"), f"{where}: there is no recipe {recipe}"
+            assert recipe in (*list_recipes(), *RESERVED_NAMES) or recipe.endswith(".py"), (
+                f"{where}: there is no recipe {recipe}"
+            )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -57,6 +57,24 @@ def test_label_changes_the_map(classifier, picture):
     assert not torch.allclose(first, second)
 
 
+def test_an_inspection_has_the_shares_of_every_label(classifier, picture):
+    seen = inspect(classifier, {"image": picture})
+    assert seen.note == ""
+    assert {name: seen.shape(name)[0] for name in ("gradcam", "layercam")} == {"gradcam": 3, "layercam": 3}
+    for row, label in enumerate(seen.axes["labels"].tokens):
+        found, _ = convolution_maps(classifier, picture, classifier.labels.index(label))
+        grid = found.grids[-1].shape[1:]
+        cells = found.grad_cam()[:: 64 // grid[0], :: 64 // grid[1]].flatten()
+        np.testing.assert_allclose(seen.row("gradcam", 0, row), cells / cells.sum().clamp(min=1e-12), atol=1e-6)
+        relevance = found.relevance()
+        fine = np.zeros(seen.shape("layercam")[1])
+        for n, position in enumerate(seen.axes[seen.axes_of(seen.store["layercam"])[1]].positions):
+            x, y, w, h = position["box"]
+            fine[n] = relevance[y : y + h, x : x + w].mean()
+        np.testing.assert_allclose(seen.row("layercam", 0, row), fine / fine.sum(), rtol=1e-4)
+    assert seen.row("gradcam", 0, 0).sum() == pytest.approx(1)
+
+
 def test_model_without_grids_of_channels_is_refused(picture):
     model = regard.build("vit", num_classes=2, image_size=32, patch_size=8, width=16, layers=1, heads=2)
     with pytest.raises(Unsupported, match="no grids of channels"):

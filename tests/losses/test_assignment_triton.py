@@ -28,12 +28,14 @@ def problems():
             if rows == 5:
                 cost[0, 2] = torch.finfo(torch.float32).max
             yield cost, torch.tensor([rows, 0, max(1, rows // 2), rows])
+    yield torch.randn(3, 4, 6, generator=generator), torch.tensor([4, 5, -1])  # counts beyond the rows
 
 
 def check_least(cost, counts, columns):
     from scipy.optimize import linear_sum_assignment
 
     for costs, count, found in zip(cost.double().numpy(), counts.tolist(), columns.tolist(), strict=True):
+        count = min(max(count, 0), len(costs))
         chosen = found[:count]
         assert len(set(chosen)) == count
         assert found[count:] == [0] * (len(found) - count)

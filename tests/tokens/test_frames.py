@@ -98,6 +98,15 @@ def test_slopes_equal_those_of_a_least_squares_line():
     assert delta_features(y[:1]).tolist() == [[0.0, 0.0]]
 
 
+def test_one_mean_and_deviation_of_all_features_keeps_their_differences():
+    x = torch.randn(50, 4) * 3 + torch.tensor([0.0, 5.0, -2.0, 7.0])
+    found = normalize_features(x, per_feature=False)
+    assert torch.allclose(found.mean(), torch.tensor(0.0), atol=1e-5)
+    assert torch.allclose(found.std(correction=0), torch.tensor(1.0), atol=1e-5)
+    assert found.mean(0).argsort().tolist() == [2, 0, 1, 3]
+    assert normalize_features(x).mean(0).abs().max() < 1e-5
+
+
 def test_constant_features_are_normalised_to_zero():
     assert normalize_features(torch.full((5, 3), 2.0)).abs().max() == 0
 

@@ -66,6 +66,21 @@ def test_a_weight_that_is_initialised_twice_is_computed_once():
     assert [operation.call.name() for operation in found.values()] == ["aten::normal_"]
 
 
+def test_a_tensor_that_is_copied_onto_itself_keeps_its_values():
+    def build():
+        layer = nn.Linear(8, 8, bias=False)
+        with torch.no_grad():
+            layer.weight.copy_(layer.weight)
+        return layer
+
+    torch.manual_seed(2)
+    expected = build().weight
+    torch.manual_seed(2)
+    model, deferred = build_deferred(build)
+    deferred.materialize(model, torch.device("cpu"))
+    assert torch.equal(model.weight, expected)
+
+
 def test_a_tensor_that_nothing_would_materialise_is_refused():
     class Stray(nn.Module):
         def __init__(self):

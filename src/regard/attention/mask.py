@@ -26,6 +26,7 @@ class Mask:
     batched = False  # whether the formula reads b
     kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must support
     token_positions: tuple[Tensor, Tensor] | None = None  # of queries #B N and keys #B M, unless they are their indices
+    _made: tuple[Any, Tensor] | None = None  # the newest mask for SDPA, and the sizes it is for
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Return whether query n of input b may attend to key m; index tensors that broadcast -> bool."""
@@ -55,11 +56,19 @@ class Mask:
     def sdpa(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
     ) -> dict[str, Any]:
-        """Return the arguments of `scaled_dot_product_attention` for this mask (and a bias)."""
-        allowed = self.dense(batch, n, m, device)
-        if bias is None:
-            return {"attn_mask": allowed}
-        return {"attn_mask": bias.to(dtype).masked_fill(~allowed, float("-inf"))}
+        """Return the arguments of `scaled_dot_product_attention` for this mask (and a bias).
+
+        Without a bias they are made once for all layers that share the mask, and in the form that the kernels convert a
+        mask to. Compiled code makes them anew: blocks share a graph, so the first one cannot be the one that does it.
+        """
+        if bias is not None:
+            return {"attn_mask": bias.to(dtype).masked_fill(~self.dense(batch, n, m, device), float("-inf"))}
+        if torch.compiler.is_compiling():
+            return {"attn_mask": self.dense(batch, n, m, device)}
+        key = batch, n, m, dtype, device
+        if self._made is None or self._made[0] != key:
+            self._made = key, self.additive(batch, n, m, dtype, device)
+        return {"attn_mask": self._made[1]}
 
     def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None

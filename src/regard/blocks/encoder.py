@@ -92,11 +92,22 @@ class Stack(nn.Module):
         if kind == "qk_input":
             own = self.positions.vectors(queries)
             vectors = own if vectors is None else own + vectors
+        bias = self.positions.bias(queries, keys) if kind == "bias" else None
+        transform = self.positions if kind == "qk_transform" else None
+        if transform is not None and hasattr(transform, "for_pass"):
+            transform = transform.for_pass(queries, keys)
+        if any(block._compiled_call_impl is not None for block in self.blocks):
+            # computed now: compiled blocks share a graph, so the first one must not be the one that does it
+            if bias is not None:
+                bias.dense()
+            if transform is not None and hasattr(transform, "table"):
+                exact = torch.float64 if next(self.parameters()).dtype == torch.float64 else torch.float32
+                transform.table(queries, exact), transform.table(keys, exact)
         return PositionInfo(
             queries,
             keys,
-            qk_transform=self.positions if kind == "qk_transform" else None,
-            bias=self.positions.bias(queries, keys) if kind == "bias" else None,
+            qk_transform=transform,
+            bias=bias,
             query_vectors=vectors,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from regard.cli.options import Device, make_options
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Result
+    from regard.cli.batch_runner import BatchRunner, Result
     from regard.tasks.text.embedder import TextEmbedder
 
 KINDS = (".npy", ".safetensors", ".jsonl")
@@ -35,7 +35,8 @@ def embed(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write the vectors to a file: .npy, .safetensors or .jsonl; without it, JSON is printed.",
+            help="Write the vectors to a file: .npy, .safetensors or .jsonl; without it, JSON is printed, or on "
+            "a terminal the beginning of each vector.",
         ),
     ] = None,
     split: Annotated[
@@ -56,6 +57,7 @@ def embed(
     from regard.cli import lines
     from regard.cli.batch_runner import BatchRunner, line_items
     from regard.core.files import atomic_write
+    from regard.core.terminal_text import terminal_width
 
     if out is not None and out.suffix.lower() not in KINDS:
         raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
@@ -67,7 +69,7 @@ def embed(
     runner = BatchRunner.of(embedder, options, "embed", "give shorter texts")
     items = line_items(source, lambda line: _read(embedder, line), blank=True)
     if out is None:
-        return runner.run(items, lambda result: [], as_json=True)
+        return runner.run(items, _show_beginning(runner), as_json=terminal_width() is None)
     results = [result for batch in items for result in runner.results(batch)]
     if status := runner.finish():  # row n of a file belongs to line n, so that none can be left out
         return status
@@ -80,6 +82,25 @@ def _read(embedder: TextEmbedder, line: str) -> Any:
     if not line.strip():
         raise BadInput("the sentence is empty")
     return embedder.read_item({"text": line})
+
+
+def _show_beginning(runner: BatchRunner) -> Callable[[Result], list[str]]:
+    """Return what prints the beginning of a vector, and its cosine with the first sentence."""
+
+    def show(result: Result) -> list[str]:
+        if result.output is None or runner.first is None:
+            return []
+        vector, first, number = result.output.vector, runner.first.output.vector, result.item.number
+        numbers = " ".join(f"{value:.3f}" for value in vector[:6].tolist())
+        lines = [f"{number}  {result.item.input}", f"   {numbers} ... ({len(vector)} numbers)"]
+        cosine = float(vector @ first / (vector.norm() * first.norm()).clamp_min(1e-12))
+        return (
+            lines
+            if result.item is runner.first.item
+            else [*lines, f"   cosine with {runner.first.item.number}: {cosine:.3f}"]
+        )
+
+    return show
 
 
 def load_embedder(model: str, device: str = "auto") -> TextEmbedder:

@@ -17,11 +17,20 @@ from regard.decoding.generation_config import SAMPLING
 
 
 def handwrite(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png or .svg.")],
     text: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TEXT...", help="Texts to write (digits for the model that ships); some models take none."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The picture: .png or .svg.",
+            show_default="handwriting.png, or handwriting-2.png if that exists",
         ),
     ] = None,
     model: Annotated[
@@ -59,7 +68,7 @@ def handwrite(
     The model that ships writes digits. The same seed gives the same line, whatever else is written with it.
 
     \b
-      regard handwrite 31415 -o digits.png
+      regard handwrite 31415
       regard handwrite 2718 1618 -n 3 --bias 0.5 --seed 7 -o digits.svg
       regard handwrite 31415 --window -o window.png
       regard handwrite --model runs/omniglot --points 400 -n 5 -o letters.png
@@ -67,10 +76,11 @@ def handwrite(
     from regard import see
     from regard.cli import FAILED, print_status
     from regard.cli.prepare import load_predictor_as, prepare_predictor
-    from regard.cli.see import check_output_files
+    from regard.cli.see import check_output_files, free_name
     from regard.core.errors import BadInput
     from regard.tasks.strokes.handwriting import HandwritingSynthesizer
 
+    out = free_name(Path("handwriting.png")) if out is None else out
     check_output_files([out], page=False)
     write = prepare_predictor(
         load_predictor_as(HandwritingSynthesizer, model, "which does not write by hand; see regard list zoo"), device

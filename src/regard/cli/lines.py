@@ -31,6 +31,9 @@ FIRST_BATCH, LARGEST_BATCH = 32, 1024  # lines in the first window, and in the l
 BATCH_CHARACTERS = 500_000  # characters after which a window is full
 PAUSE = 0.05  # seconds of silence after which a window is answered as it is
 
+MAX_NAME = 1024  # characters of the name of a file
+
+_TEXT_FILE = re.compile(r"\S+\.(txt|csv|tsv|jsonl|md)")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")  # without those that are white space
 
 
@@ -77,8 +80,19 @@ def lines_from_arguments(texts: Iterable[str]) -> Iterator[list[Line]]:
     yield [_decode_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
 
 
+def check_no_file(text: str) -> None:
+    """Refuse a text that is the name of a file, or was meant to be: its lines come from stdin."""
+    is_file = "." in text and len(text) < MAX_NAME and "\n" not in text and os.path.isfile(text)
+    if is_file:
+        raise BadInput(f"{text} is a file, and a text is expected; to read its lines write: < {text}")
+    if _TEXT_FILE.fullmatch(text):
+        raise BadInput(f"there is no file {text}; give a text in quotes, or the lines of a file: < FILE")
+
+
 def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
-    """Yield the lines of texts of the command line, or of stdin where there are none."""
+    """Yield the lines of texts of the command line, or of stdin where there are none; the name of a file is refused."""
+    for text in texts or ():
+        check_no_file(text)
     return lines_from_arguments(texts) if texts else read_batches(stdin(what))
 
 

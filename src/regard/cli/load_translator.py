@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from regard.cli.prepare import describe_device, load_predictor_as, prepare_predictor
@@ -22,14 +23,23 @@ def load_prepared_translator(
 
 def load_translator(model: str | None, source: str | None, target: str | None) -> Translator:
     """Return the same as it was loaded: slower, and gradients go through it."""
-    if model is None and target is None:
-        raise RegardError("say which language to translate to: --to de (or which model: --model FOLDER)")
+    check_language(model, target)
     name = f"{source or 'en'}-{target}" if model is None else model
     found = _loaded(name, is_pair=model is None)
     for wanted, has, option in ((source, found.source, "--from"), (target, found.target, "--to")):
         if wanted is not None and wanted != has:
             raise BadInput(f"{name} translates {found.source} to {found.target}; {option} {wanted} needs another model")
     return found
+
+
+def check_language(model: str | None, target: str | None) -> None:
+    """Refuse a translation of which neither the model nor the language is given."""
+    from regard.catalogue import translators
+
+    if model is None and target is None:
+        languages = sorted({name[3:] for name in translators() if re.fullmatch("en-[a-z]{2}", name)}) or ["de"]
+        known = " or ".join(f"--to {language}" for language in languages)
+        raise RegardError(f"say which language to translate to: {known} (or which model: --model FOLDER)")
 
 
 def _loaded(name: str, is_pair: bool) -> Translator:

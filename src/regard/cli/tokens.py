@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 def tokens(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts; without them, lines are read from stdin."),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -31,11 +35,7 @@ def tokens(
             help="A model by name (regard list zoo; minilm), a folder (also one of transformers), a run, or a "
             "tokenizer.json.",
         ),
-    ],
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT...", help="Texts; without them, lines are read from stdin."),
-    ] = None,
+    ] = "en-de",
     as_json: Json = False,
 ) -> int:
     """Show the tokens and the ids that a model reads a text as.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -81,31 +82,40 @@ def _train_own_data(
     kind: str, path: str, minutes: float, changes: list[str], out: Path | None, quick: bool, resume: bool, watch: bool
 ) -> int:
     """Plan a run on one's own data, print the plan, and train."""
+    began = time.monotonic()
     from regard.cli import INTERRUPTED
     from regard.core.errors import BadInput
-    from regard.training import train as run
-    from regard.training.own_data import make_plan
-    from regard.training.own_data.plan import run_name
-    from regard.training.recipe import override_recipe
+    from regard.core.terminal_text import reflow, terminal_width
+    from regard.training.loggers.progress import say_if_slow
 
-    place = Path(path)
-    folder = out if out is not None else Path("runs") / f"{run_name(place.resolve())}{'-quick' if quick else ''}"
-    command = f"regard train --resume --out {shlex.quote(str(folder))}"
+    with say_if_slow("looking at the data, and timing some updates ...", 1.0):  # the imports take seconds too
+        from regard.training import train as run
+        from regard.training.own_data import make_plan
+        from regard.training.own_data.plan import plan_line, run_name
+        from regard.training.recipe import override_recipe
+
+        place = Path(path)
+        folder = out if out is not None else Path("runs") / f"{run_name(place.resolve())}{'-quick' if quick else ''}"
+        command = f"regard train --resume --out {shlex.quote(str(folder))}"
+        if not resume:
+            if (folder / "recipe.json").exists():
+                raise BadInput(
+                    f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)"
+                )
+            given = dict(change.split("=", 1) for change in changes)
+            device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
+            source = given.get("train.init_from")
+            plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source, began)
+            recipe = override_recipe(plan.recipe, changes)
     if resume:
         result = run(None, folder, True, changes, command=command, watch=watch)
     else:
-        if (folder / "recipe.json").exists():
-            raise BadInput(f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)")
-        given = dict(change.split("=", 1) for change in changes)
-        device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
-        source = given.get("train.init_from")
-        plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source)
-        recipe = override_recipe(plan.recipe, changes)
-        print(plan, file=sys.stderr)
-        again = shlex.quote(str(folder / "recipe.json"))
-        print(f"repeat   regard train {again} --out {shlex.quote(f'{folder}-again')}\n", file=sys.stderr, flush=True)
+        width = terminal_width(sys.stderr)
+        print(reflow(str(plan), width) if width else plan, file=sys.stderr)
+        again = f"regard train {shlex.quote(str(folder / 'recipe.json'))} --out {shlex.quote(f'{folder}-again')}"
+        print(plan_line("repeat", again), end="\n\n", file=sys.stderr, flush=True)
         result = run(recipe, folder, False, (), command=command, watch=watch)
-        print(f"use it   {plan.use.format(model=shlex.quote(str(folder)))}", file=sys.stderr)
+        print(plan_line("use it", plan.use.format(model=shlex.quote(str(folder)))), file=sys.stderr)
     if result["stop_reason"] == "interrupted":
         return INTERRUPTED
     print(folder / "model")

@@ -95,10 +95,11 @@ def translate(
         raise typer.BadParameter("give either the text itself or --file, not both")
     from regard.cli import lines, print_status
     from regard.cli.batch_runner import BatchRunner, line_items
-    from regard.cli.load_translator import load_prepared_translator
+    from regard.cli.load_translator import check_language, load_prepared_translator
     from regard.cli.see import check_output_files, draw_first_line
 
     check_output_files(attention or ())
+    check_language(model, to)
     source = lines.read_lines(text, "text") if file is None else lines.read_batches(lines.open_lines(file))
     with lines.OutputFile(output) as out:  # a file that cannot be written is refused before anything is loaded
         translator = load_prepared_translator(model, from_, to, device, int8)

@@ -1,4 +1,4 @@
-"""Atomic file writes: write to a temporary file, flush it to disk, rename it.
+"""Reads of a limited size, and atomic writes: write to a temporary file, flush it to disk, rename it.
 
 A full disk or a missing or read-only folder raises `BadInput` and leaves an existing file unchanged.
 """
@@ -33,3 +33,15 @@ def atomic_write(content: bytes, path: str | os.PathLike[str], mode: int = 0o666
             with suppress(OSError):  # renamed already, unless something failed
                 part.unlink()
     return path
+
+
+def read_within(path: Path, most: int) -> bytes:
+    """Return the bytes of a file of at most `most` bytes; raise `BadInput` for any other, and where it is missing."""
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
+    try:
+        if (size := path.stat().st_size) > most:
+            raise BadInput(f"{path} has {size / 2**20:,.0f} MiB; at most {most / 2**20:,.0f} are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({str(error.strerror).lower()})") from None

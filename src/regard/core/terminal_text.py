@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
 
 GAP = "  "  # between columns
 MAX_FIRST, MAX_CELL = 22, 18  # the widest first column and other cell
@@ -21,9 +22,9 @@ NARROW, NARROW_CELL = 100, 14  # a terminal of fewer characters has narrower cel
 WRITTEN_WIDTH = 120  # of the lines of docstrings and cards
 
 
-def terminal_width() -> int | None:
-    """Return the width of the terminal that the output goes to; None where it goes to a file or another program."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Return the width of the terminal that a stream (stdout) goes to; None where that is a file or another program."""
+    return shutil.get_terminal_size((80, 24)).columns if (stream or sys.stdout).isatty() else None
 
 
 def fit_table(

@@ -47,7 +47,7 @@ def frames_graph(predictor: Any) -> tuple[Graph, dict[str, Any]]:
         pieces = wave.double().unfold(0, window, how.hop_length)
         mel = ((pieces @ cosine).square() + (pieces @ sine).square()).float() @ filters
         floor = (mel.max() * DYNAMIC_RANGE).clamp(min=torch.finfo(mel.dtype).tiny)
-        return (append_deltas(normalize_features(torch.maximum(mel, floor).log()), how.deltas),)
+        return (append_deltas(normalize_features(torch.maximum(mel, floor).log(), how.per_feature), how.deltas),)
 
     def example(rows: int, length: int) -> tuple[Tensor, ...]:
         count = window + how.hop_length * UNIT * length

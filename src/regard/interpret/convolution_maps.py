@@ -14,7 +14,7 @@ Jiang, Zhang, Hou, Cheng, Wei: LayerCAM. IEEE TIP 30, 2021
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,17 @@ def has_convolution_maps(model: nn.Module) -> bool:
 def convolution_maps(
     classifier: ImageClassifier, image: Any, label: int | None = None
 ) -> tuple[ConvolutionMaps, Classes]:
-    """Return the grids of an image with the gradient of a label's logit (None: the predicted one), and its classes.
+    """Return the grids of an image with the gradient of a label's logit (None: the predicted one), and its classes."""
+    (found,), classes = maps_of_labels(
+        classifier, image, lambda logits: [int(logits.argmax()) if label is None else label]
+    )
+    return found, classes
+
+
+def maps_of_labels(
+    classifier: ImageClassifier, image: Any, choose: Callable[[Tensor], Sequence[int]]
+) -> tuple[list[ConvolutionMaps], Classes]:
+    """Return the maps of the labels that `choose` picks by the logits, from one pass, and the image's classes.
 
     No gradient is left in the model's weights.
     """
@@ -75,12 +85,11 @@ def convolution_maps(
         kept = [grid for grid in grids if grid.dim() == 4 and grid.requires_grad]
         if not kept:
             raise Unsupported(f"{type(model).__name__} shows no grids of channels, so there is no map of a label.")
-        number = int(logits.argmax()) if label is None else label
-        gradients = torch.autograd.grad(logits[number], kept)
+        last = [kept[n] for n in _coarsest_of_each_size(kept)]
+        gradients = [torch.autograd.grad(logits[label], last, retain_graph=True) for label in choose(logits.detach())]
     classes = Classes.rank(classifier.labels, logits.detach().float().softmax(-1).tolist())
-    last = _coarsest_of_each_size(kept)
-    chosen = [(kept[n].detach()[0].float(), gradients[n][0].float()) for n in last]
-    return ConvolutionMaps([a for a, _ in chosen], [g for _, g in chosen], tuple(values.shape[2:])), classes
+    grids, size = [grid.detach()[0].float() for grid in last], (values.shape[2], values.shape[3])
+    return [ConvolutionMaps(grids, [each[0].float() for each in of], size) for of in gradients], classes
 
 
 def _coarsest_of_each_size(grids: list[Tensor]) -> list[int]:

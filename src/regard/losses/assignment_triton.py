@@ -42,7 +42,7 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
         v = tl.zeros([BLOCK], tl.float64)  # potentials of the columns
         u = tl.zeros([BLOCK], tl.float64)  # potentials of the rows, at the columns that they are matched with
         row_of = tl.zeros([BLOCK], tl.int32)  # the row, from 1, that a column is matched with; 0: free
-        count = tl.load(count_at + problem).to(tl.int32)
+        count = tl.minimum(tl.load(count_at + problem).to(tl.int32), rows)  # more would read the next problem
         for i in range(count):
             row_of = tl.where(j == 0, i + 1, row_of)
             u = tl.where(j == 0, 0.0, u)
@@ -91,7 +91,8 @@ if triton is not None:  # no_type_check: Triton compiles from the source and mus
 def assign_columns(cost: Float[Tensor, "P M Q"], counts: Int[Tensor, " P"]) -> Int[Tensor, "P M"]:
     """Return the column of each of the first `counts` rows of every problem, where the total cost is least.
 
-    Costs are finite, and rows at most as many as columns. Rows behind the count get column 0.
+    Costs are finite, and rows at most as many as columns. Rows behind the count get column 0; a count beyond the rows
+    means all of them.
     """
     found: Tensor = _assign(cost.contiguous(), counts.contiguous())
     return found

@@ -14,6 +14,7 @@ from typing import Any
 from xml.parsers import expat
 
 from regard.core.errors import BadInput
+from regard.core.files import read_within
 
 SUFFIXES = (".graphml", ".edges", ".edgelist")
 MAX_BYTES = 2**28  # of a file
@@ -22,7 +23,7 @@ MAX_BYTES = 2**28  # of a file
 def decode_graph(source: str | Path | bytes, limit: int) -> tuple[list[str], list[tuple[int, int]], bool]:
     """Return the names of the nodes, the edges between their numbers, and whether they are directed."""
     named = "the file" if isinstance(source, bytes) else str(source)
-    content = source if isinstance(source, bytes) else _read(Path(source))
+    content = source if isinstance(source, bytes) else read_within(Path(source), MAX_BYTES)
     try:
         if re.match(rb"(\xef\xbb\xbf)?\s*<", content):
             return _graphml(content, limit)
@@ -31,17 +32,6 @@ def decode_graph(source: str | Path | bytes, limit: int) -> tuple[list[str], lis
         return _edge_list(content, limit)
     except BadInput as error:
         raise BadInput(f"{named} is not a graph that can be read: {error}") from None
-
-
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
-    try:
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise BadInput(f"{path} has {size / 2**20:,.0f} MiB; at most {MAX_BYTES / 2**20:,.0f} are read")
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({str(error.strerror).lower()})") from None
 
 
 def _edge_list(content: bytes, limit: int) -> tuple[list[str], list[tuple[int, int]], bool]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.errors import BadInput
+from regard.core.files import read_within
 
 SUFFIXES = (".ply", ".off", ".obj", ".npy", ".xyz")
 MAX_BYTES = 2**30  # of a file
@@ -28,7 +29,7 @@ PLY_FORMATS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">
 def decode_points(source: str | Path | bytes, limit: int) -> np.ndarray:
     """Return the coordinates in a file (its path or its bytes), N 3 float64; more than `limit` points are refused."""
     named = "the file" if isinstance(source, bytes) else str(source)
-    content = source if isinstance(source, bytes) else _read(Path(source))
+    content = source if isinstance(source, bytes) else read_within(Path(source), MAX_BYTES)
     try:
         if content.startswith(b"ply"):
             return _ply(content, limit)
@@ -41,17 +42,6 @@ def decode_points(source: str | Path | bytes, limit: int) -> np.ndarray:
         return _text(content, limit)
     except BadInput as error:
         raise BadInput(f"{named} is not a point cloud that can be read: {error}") from None
-
-
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is not a file")
-    try:
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise BadInput(f"{path} has {size / 2**20:,.0f} MiB; at most {MAX_BYTES / 2**20:,.0f} are read")
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({str(error.strerror).lower()})") from None
 
 
 def _check_count(count: int, limit: int) -> None:

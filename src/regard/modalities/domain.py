@@ -90,7 +90,8 @@ def save_domains(file: Path, domains: Mapping[str, Domain]) -> None:
     """Write the domains of a predictor's inputs, by input."""
     from safetensors.numpy import save_file
 
-    about, arrays = {}, {}
+    about: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
     for field, domain in domains.items():
         own = domain.settings()
         about[field] = {"kind": domain.kind, "about": domain.about, "threshold": domain.threshold, "settings": own}

@@ -22,7 +22,6 @@ Distribution Sharpness Control. ICLR 2019. arXiv:1904.10278
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -131,7 +130,7 @@ class DNC(MemoryMachine):
         c = self.config
         h, controller = self.controller(x, state.reads, state.controller)
         if real is not None:
-            controller = tree_map(partial(torch.where, real), controller, state.controller)
+            controller = tree_map(lambda new, old: torch.where(real, new, old), controller, state.controller)
         to_read, to_write = self.interface(h).tensor_split([c.read_heads * sum(self.read_widths)], -1)
         key, modes, free = to_read.unflatten(-1, (c.read_heads, -1)).split(self.read_widths, -1)
         write_key, allocate, gate, erase, add = to_write[..., None, :].split(self.write_widths, -1)

@@ -19,9 +19,10 @@ Zhao, Jiang, Jia, Torr, Koltun: Point Transformer. ICCV 2021. arXiv:2012.09164
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ from regard.models.contract import ModelContract
 HAS_TRITON = find_spec("triton") is not None  # PyTorch for CPUs comes without it
 CHUNK = 2**23  # numbers of a tensor over pairs of points that are computed at a time
 MAX_KEPT = 2**25  # of all pairs of a layer; of more, nothing is kept for the backward pass
-NO_RANDOMNESS = {"preserve_rng_state": False}
+NO_RANDOMNESS: dict[str, Any] = {"preserve_rng_state": False}
 
 
 @dataclass(frozen=True)
@@ -191,11 +192,12 @@ class VectorAttention(nn.Module):
         keeps = torch.is_grad_enabled() and b * n * neighbors * width > MAX_KEPT
         parts = []
         for begin in range(0, n, rows):
-            queries = [x[:, begin : begin + rows] for x in (q, s.points, s.index, s.exists)]
+            inputs: list[Any] = [x[:, begin : begin + rows] for x in (q, s.points, s.index, s.exists)]
+            inputs += k, v, s.points
             if keeps:  # computed again in the backward pass
-                parts.append(checkpoint(self.mix, *queries, k, v, s.points, use_reentrant=False, **NO_RANDOMNESS))
+                parts.append(checkpoint(self.mix, *inputs, use_reentrant=False, **NO_RANDOMNESS))
             else:
-                parts.append(self.mix(*queries, k, v, s.points))
+                parts.append(self.mix(*inputs))
         return torch.cat(parts, 1)
 
     def mix(
@@ -220,7 +222,7 @@ class VectorAttention(nn.Module):
         """Return what `mix` does, by the kernels of vector_attention_triton: nothing of the pairs is kept."""
         from regard.blocks.vector_attention_triton import fused_vector_attention
 
-        (first, _, second), (third, _, fourth) = self.position, self.weigh
+        (first, _, second), (third, _, fourth) = cast(Iterable[Any], self.position), cast(Iterable[Any], self.weigh)
         b, n = s.index.shape[:2]
         start = n * torch.arange(b, device=s.index.device)[:, None, None]
         index = (s.index + start).masked_fill(~s.exists, -1)

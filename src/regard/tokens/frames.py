@@ -5,7 +5,8 @@
     power       P_{t,k} = |Σ_n y_{t,n} exp(-2πi kn/K)|²    K: the next power of two at or above W
     mel         M_{t,f} = Σ_k A_{f,k} P_{t,k}              triangles, evenly spread over m(f) = 2595 log10(1 + f/700)
     log         L_{t,f} = log max(M_{t,f}, ε max M)        ε: 80 dB below the loudest; silence has no logarithm
-    normal      (L_{t,f} - mean_t) / deviation_t           of each feature, over the recording
+    normal      (L_{t,f} - mean_t) / deviation_t           of each feature, over the recording; or one mean and
+                                                           deviation of all, which keeps the mean spectrum
 
 The last two lines make frames independent of the loudness of a recording. Deltas are slopes over five frames, and
 slopes of slopes: d_t = Σ_n n (c_{t+n} - c_{t-n}) / 2Σ_n n², n = 1, 2.
@@ -40,6 +41,7 @@ class LogMelSpectrogram:
     n_mels: int = 40
     f_min: float = 60.0  # Hz, start of the lowest triangle; the highest ends at half the sample rate
     deltas: int = 0  # 1: append slopes, 2: and slopes of slopes
+    per_feature: bool = True  # normalise every feature by itself; False: all by one mean and deviation
 
     def __post_init__(self) -> None:
         if (
@@ -79,7 +81,7 @@ class LogMelSpectrogram:
 
     def __call__(self, wave: Float[Tensor, " samples"]) -> Float[Tensor, "T F"]:
         """Return the normalised frames of a recording, with deltas; a short one is padded with silence."""
-        x = normalize_features(self.log_mel(wave))
+        x = normalize_features(self.log_mel(wave), self.per_feature)
         return append_deltas(x, self.deltas)
 
     def log_mel(self, wave: Float[Tensor, " samples"]) -> Float[Tensor, "T F"]:
@@ -94,9 +96,10 @@ class LogMelSpectrogram:
         return mel.clamp(min=max(float(mel.max()) * DYNAMIC_RANGE, torch.finfo(mel.dtype).tiny)).log()
 
 
-def normalize_features(x: Float[Tensor, "T F"]) -> Float[Tensor, "T F"]:
-    """Scale each feature to mean 0 and deviation 1 over the recording; a constant one becomes 0."""
-    return (x - x.mean(0)) / x.std(0, correction=0).clamp(min=1e-3)
+def normalize_features(x: Float[Tensor, "T F"], per_feature: bool = True) -> Float[Tensor, "T F"]:
+    """Scale each feature, or all together, to mean 0 and deviation 1 over the recording; a constant one becomes 0."""
+    over = [0] if per_feature else [0, 1]
+    return (x - x.mean(over)) / x.std(over, correction=0).clamp(min=1e-3)
 
 
 def append_deltas(x: Float[Tensor, "T F"], times: int) -> Float[Tensor, "T more"]:

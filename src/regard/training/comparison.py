@@ -65,7 +65,8 @@ def _metrics(recipe: Recipe) -> tuple[Metric, ...]:
     from regard.core.spec import resolve
     from regard.tasks import TASKS
 
-    metrics: tuple[Metric, ...] = resolve(TASKS, str(to_json(recipe)["task"]["name"]), "task").metrics
+    task: Any = resolve(TASKS, str(to_json(recipe)["task"]["name"]), "task")
+    metrics: tuple[Metric, ...] = task.metrics
     return metrics
 
 

@@ -110,6 +110,7 @@ class TrainingRun:
     def __init__(
         self, recipe: Recipe, out: Path, world: DistributedContext, checkpoints: Checkpoints, latest: Path | None
     ) -> None:
+        self.began = time.monotonic()  # reading the data counts as well
         s = self.settings = recipe.train
         self.out, self.world, self.device, self.checkpoints = out, world, world.device, checkpoints
         source = None if s.init_from is None or latest is not None else init_from.resolve_source(s.init_from)
@@ -142,7 +143,7 @@ class TrainingRun:
         if deferred is not None:
             deferred.materialize(self.model, self.device)
         self.eager = eager_reason(s.compile, self.device)
-        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
+        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel, s.compile_blocks)
         self.optimizer = Optimizer(
             self._trained_parameters(),
             s.optimizer,
@@ -160,7 +161,7 @@ class TrainingRun:
         # the rest of the checkpoint
         self.step, self.position, self.tokens = 0, StreamPosition(), 0
         self.seconds, self.eval_seconds = 0.0, 0.0  # of updates, of evaluations
-        self.elapsed, self.began = 0.0, time.monotonic()  # seconds of earlier processes, start of this one
+        self.elapsed = 0.0  # seconds of earlier processes
         self.budget_used = 0.0  # share of train.budget_minutes
         self.evaluations, self.evals_without_improvement = 0, 0
         self.evaluation_due = False  # an interrupted evaluation is made up for on resume
@@ -238,7 +239,6 @@ class TrainingRun:
     def train(self, watch: bool = False) -> dict[str, Any]:
         """Train until the last update, or until the run is stopped."""
         s = self.settings
-        self.began = time.monotonic()
         pin = (lambda d: replace(d, batch=d.batch.pin())) if self.device.type == "cuda" else None
         stream = self.task.batches().start(self.position, self.world.replica, self.world.num_replicas)
         self.model.train()

@@ -157,7 +157,7 @@ def test_epoch_has_every_text_once(table, text):
     ("content", "message"),
     [
         ("a\tx\nb", "line 2: 1 column;"),
-        ("a\tx\n \ty", "line 2: text is empty"),
+        (" \ty\n \tx", "line 1: text is empty"),
         ("a\tx\nb\tx\nc\tx\n" * 5, "needs at least 2 labels"),
         ("a\tx\nb\ty", "too few"),
     ],
@@ -166,6 +166,22 @@ def test_invalid_table_is_reported(tmp_path, content, message):
     (tmp_path / "own.tsv").write_text(content)
     with pytest.raises(BadInput, match=message):
         LabeledText(str(tmp_path / "own.tsv")).labels()
+
+
+def test_rows_with_an_empty_cell_are_left_out_and_named(tmp_path, caplog):
+    (tmp_path / "own.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20 + "c,\n,x\n")
+    assert len(LabeledText(str(tmp_path / "own.csv")).read("all")) == 40
+    assert "left out line 42" in caplog.text
+    assert "label is empty, and 1 more like it" in caplog.text
+
+
+def test_a_label_that_occurs_once_is_trained_on(tmp_path):
+    for place in range(0, 30, 3):  # wherever it stands
+        rows = ["a\tx", "b\ty"] * 15
+        (tmp_path / f"{place}.tsv").write_text("\n".join([*rows[:place], "c\trare", *rows[place:]]))
+        data = LabeledText(str(tmp_path / f"{place}.tsv"), test_split=False)
+        assert data.labels() == ["rare", "x", "y"]
+        assert len(data.read("train")) + len(data.read("val")) == 31
 
 
 def test_label_missing_from_training_is_refused(tmp_path, text):

@@ -9,7 +9,7 @@ import pytest
 
 from regard.core.errors import BadInput
 from regard.data.text.labeled_text import LabeledText, find_columns
-from regard.data.text.table import read_lines, read_table, read_text
+from regard.data.text.table import pick_columns, read_lines, read_table, read_text
 
 ROWS = [("a good film", "pos"), ("an awful, long film", "neg"), ("naïve", "pos")]
 
@@ -43,14 +43,15 @@ def test_a_table_is_read_however_it_was_saved(tmp_path, name, content):
     assert [tuple(row[named.index(key)] for key in ("text", "label")) for row in table.rows] == ROWS
 
 
-def test_a_key_that_some_lines_lack_is_an_empty_cell_and_the_line_is_named_where_it_is_needed(tmp_path):
+def test_a_key_that_some_lines_lack_is_an_empty_cell_and_the_line_is_left_out_where_it_is_needed(tmp_path, caplog):
     file = tmp_path / "own.jsonl"
     rows = [{"text": "a", "label": "x", "note": "only here"}, {"text": "b", "label": None}, {"text": "c", "label": 1.5}]
     file.write_text("\n".join(json.dumps(row) for row in rows))
     assert read_table(file).rows == (("a", "x", "only here"), ("b", "", ""), ("c", "1.5", ""))
-    with pytest.raises(BadInput, match=r"own\.jsonl, line 2: label is empty"):
-        LabeledText(str(file)).splits()
-    file.write_text('{"text": "a", "label": NaN}\n{"text": "b", "label": "x"}')
+    found = pick_columns(read_table(file), ("text", "label"), "text label")
+    assert [*found] == [(1, ("a", "x")), (3, ("c", "1.5"))]
+    assert f"left out line 2 of {file}: label is empty" in caplog.text
+    file.write_text('{"text": "a", "label": NaN}\n{"text": "b", "label": NaN}')
     with pytest.raises(BadInput, match=r"own\.jsonl, line 1: label is empty"):
         LabeledText(str(file)).splits()
 
@@ -72,6 +73,15 @@ def test_missing_values_of_a_parquet_file_are_named_by_row(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake.parquet)
     table = read_table(tmp_path / "own.parquet")
     assert (table.columns, table.rows) == (("text", "label"), (("a", "x"), ("b", ""), ("c", "")))
+    stored["TEXT"] = ["d", "e", "f"]
+    with pytest.raises(BadInput, match="2 columns are called 'text'"):
+        read_table(tmp_path / "own.parquet")
+
+
+def test_two_values_of_one_name_are_refused(tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"text": "a"}\n{"text": "b", " Text": "c"}\n')
+    with pytest.raises(BadInput, match=r"own\.jsonl, line 2: two values are called 'text'"):
+        read_table(tmp_path / "own.jsonl")
 
 
 def test_columns_with_spaces_in_their_names_are_found_and_read(tmp_path):

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from regard.core.errors import BadInput, shorten
+from regard.core.files import read_within
 
 IDX_FILES = {
     "train_images": ("train-images-idx3-ubyte", "train-images.idx3-ubyte"),
@@ -166,14 +167,9 @@ class SafeUnpickler(pickle._Unpickler):
 
 def _read_cifar_batch(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the pixels N 3072 and labels N of a batch."""
+    content = read_within(file, MAX_BYTES)
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise BadInput(f"{file} is too large to be a batch of CIFAR-10")
-        found = SafeUnpickler(BytesIO(file.read_bytes())).load()  # which reads no more than there is
-    except OSError as error:
-        raise BadInput(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
-    except BadInput:
-        raise
+        found = SafeUnpickler(BytesIO(content)).load()  # which reads no more than there is
     except Exception as error:  # a damaged pickle raises all kinds of errors
         raise BadInput(f"{file} is not a batch of CIFAR-10: {error}") from None
     pixels, labels = (found.get(key) for key in (b"data", b"labels")) if isinstance(found, dict) else (None, None)

@@ -197,6 +197,8 @@ def _read_splits(corpus: str, columns: str, fold: int, test: bool) -> dict[str, 
     )
     whole = found.get("all")
     found = fill_missing_splits(found, corpus, fold, test)
+    if whole is not None:
+        _keep_rare_labels(found)
     return found if whole is None or corpus in LABEL_NAMES else found | {"all": whole}
 
 
@@ -224,6 +226,16 @@ def fill_missing_splits(found: dict[str, list[T]], source: str, fold: int, test:
     if missing:
         found["train"] = [rows[i] for i in np.sort(order[~np.isin(tenth, held_out)])]
     return found
+
+
+def _keep_rare_labels(found: dict[str, list[Row]]) -> None:
+    """Move rows of a label that training lacks into the training split."""
+    known = {row[-1] for row in found["train"]}
+    for part in [part for part in found if part != "train"]:
+        rare = [row for row in found[part] if row[-1] not in known]
+        if len(rare) < len(found[part]):
+            found["train"] = found["train"] + rare
+            found[part] = [row for row in found[part] if row[-1] in known]
 
 
 def _read_known(name: str) -> dict[str, list[Row]]:

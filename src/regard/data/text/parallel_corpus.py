@@ -32,7 +32,7 @@ from regard.data.batching import BatchStream, TokenBatches
 from regard.data.class_folders import split_rows
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.text import moses
-from regard.data.text.table import read_lines, read_table
+from regard.data.text.table import full_rows, read_lines, read_table
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class ParallelCorpus(Dataset):
         """Return the raw lines of a split, source and target."""
         part = self.split(split)
         if (file := self.table) is not None:
-            sides, is_complete = read_pairs(file, self.source, self.target), part == "all"
+            sides, is_complete = read_pairs(file, self.source, self.target, quiet=part == "val"), part == "all"
         else:
             folder = data_dir.find_dataset(self.corpus)
             found = _splits(folder, self.source, self.target)
@@ -273,11 +273,13 @@ def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str]
     return columns if files[0].name.startswith(f"{source}-") else columns[::-1]
 
 
-def read_pairs(file: Path, source: str, target: str) -> tuple[list[str], list[str]]:
+def read_pairs(file: Path, source: str, target: str, quiet: bool = False) -> tuple[list[str], list[str]]:
     """Return the pairs of a table: the columns called like the languages, or the first two."""
     table = read_table(file, (source.lower(), target.lower()))
     if len(table.columns) < 2:
         raise BadInput(f"{file} has {len(table.columns)} column; expected two: the source and the target")
     names = [name.lower() if name.lower() in table.columns else None for name in (source, target)]
     first, second = [name for name in names if name] if all(names) else table.columns[:2]
-    return table.column(first), table.column(second)
+    cells = zip(table.column(first), table.column(second), strict=True)
+    rows = full_rows(file, list(zip(table.lines, cells, strict=True)), ("source", "target"), quiet)
+    return [pair[0] for _, pair in rows], [pair[1] for _, pair in rows]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import logging
 import math
 import shlex
 import zlib
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import BadInput
+
+log = logging.getLogger("regard")
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
@@ -132,8 +135,11 @@ def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
             value = None
         if not isinstance(value, dict):
             raise BadInput(f"{file}, line {number}: not a JSON object")
+        names = [name.strip().lower() for name in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise BadInput(f"{file}, line {number}: two values are called '{twice}'")
         numbers.append(number)
-        rows.append({name.lower(): _cell(cell) for name, cell in value.items() if _is_cell(cell)})
+        rows.append({name: _cell(cell) for name, cell in zip(names, value.values(), strict=True) if _is_cell(cell)})
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return columns, [
         (number, tuple(row.get(name, "") for name in columns)) for number, row in zip(numbers, rows, strict=True)
@@ -159,10 +165,11 @@ def _read_parquet(file: Path) -> tuple[tuple[str, ...], Rows]:
         table: Any = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise BadInput(f"cannot read {file}: {str(error).splitlines()[0]}") from None
-    data = {name.lower(): table.column(name).to_pylist() for name in table.column_names}
+    names = [name.strip().lower() for name in table.column_names]
+    _check_columns(file, names)
+    data = {name: table.column(own).to_pylist() for name, own in zip(names, table.column_names, strict=True)}
     usable = {name: cells for name, cells in data.items() if all(map(_is_cell, cells))}
     columns = tuple(usable)
-    _check_columns(file, columns)
     rows = zip(*usable.values(), strict=True)
     return columns, [(number, tuple(map(_cell, row))) for number, row in enumerate(rows, 1)]
 
@@ -207,11 +214,22 @@ def pick_columns(table: Table, wanted: Sequence[str], given: str) -> Iterator[tu
         else:
             found = ", ".join(f"'{column}'" for column in table.columns)
             raise BadInput(f"{table.file}: no column is called '{own}' in its first row, which has {found}")
-    for number, row in zip(table.lines, table.rows, strict=True):
-        cells = tuple(row[places[name]] for name in wanted)
-        if not all(cells):
-            raise BadInput(f"{table.file}, line {number}: {wanted[cells.index('')]} is empty")
-        yield number, cells
+    chosen = [tuple(row[places[name]] for name in wanted) for row in table.rows]
+    yield from full_rows(table.file, list(zip(table.lines, chosen, strict=True)), wanted)
+
+
+def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False) -> Rows:
+    """Return the rows without an empty cell; unless `quiet`, a line is logged about those that are left out."""
+    empty = [(number, names[cells.index("")]) for number, cells in rows if not all(cells)]
+    if not empty:
+        return rows
+    number, name = empty[0]
+    if len(empty) == len(rows):
+        raise BadInput(f"{file}, line {number}: {name} is empty")
+    more = f", and {len(empty) - 1:,} more like it" if len(empty) > 1 else ""
+    if not quiet:
+        log.warning(f"left out line {number} of {file}: {name} is empty{more}")
+    return [(number, cells) for number, cells in rows if all(cells)]
 
 
 def read_text(file: Path) -> str:

@@ -58,7 +58,7 @@ class PixelAttributionFigure(InspectionFigure):
         """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates,
         convolutions."""
         kinds = {held.kind for held in self.inspection.store.values()}
-        if kinds:
+        if kinds - {"gradcam", "layercam"}:
             return "class" if "self" in kinds else "pooling" if "cross" in kinds else "gates"
         model = self.inspection.predictor.model
         gated = any(isinstance(x, ObservedWeights) and x.kind == "gate" for x in model.modules())

@@ -49,7 +49,7 @@ class TokenMapsFigure(InspectionFigure):
         """Say which map is drawn, and what its rows and columns are."""
         maps, head = to_maps(self.selected[0]), self.options.head
         many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
-        return f"{maps.title}{many if head is None else f', head {head}'}. {maps.explanation}"
+        return f"{maps.title}{many if head is None else f', head {head}'}.\n{maps.explanation}"
 
     def save(self, file: Path) -> None:
         first, head = self.selected[0], self.options.head

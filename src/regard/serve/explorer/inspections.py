@@ -44,6 +44,10 @@ EXAMPLE_IMAGES = {  # that came with the page, by what is on them
 
 EXAMPLES_OF_MODELS: dict[str, list[dict[str, str]]] = {  # that ship and know neither photos nor single clothes
     "scenes": [{"title": "Clothes in a room", "file": "clothes.png"}],
+    "scene-segments": [
+        {"title": "Things in a room", "file": "things.png"},
+        {"title": "Clothes in a room", "file": "clothes.png"},
+    ],
     "scene-captions": [{"title": "Three things in a room", "file": "things.png"}],
     "scene-questions": [
         {"title": question, "file": "questions.png", "question": question}

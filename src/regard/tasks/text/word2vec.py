@@ -151,7 +151,7 @@ class NearestWords(Predictor):
     inputs = {"word": Text}  # noqa: RUF012
     outputs = Neighbors
     options = Options
-    examples = ("dog", "three", "happy")
+    examples = ("dog", "three", "king - man + woman")
 
     def __init__(self, model: nn.Module, text: Tokenizer) -> None:
         self.model, self.text = model.eval(), text

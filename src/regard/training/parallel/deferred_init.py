@@ -154,15 +154,18 @@ class _Recorder(TorchDispatchMode):
             state = generator.get_state()
             scratch = tree_map(lambda x: torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, FakeTensor) else x, args)
             func(*scratch, **kwargs)  # moves the generator on
-        copies = tree_map(  # of small tensors, which may change later
+        own_args, own_kwargs = tree_map(  # copies of small tensors, which may change later
             lambda x: x.clone() if isinstance(x, Tensor) and not isinstance(x, FakeTensor) else x, (args, kwargs)
         )
         name = func._schema.name.removeprefix("aten::")
-        overwrites = bool(new) or (name in OVERWRITING and all(_is_whole(x) for x in written))
-        reads = known - ({_storage(x) for x in written} if overwrites and not new else set())
-        operation = Operation(len(self.operations), func, *copies, new, frozenset(reads), overwrites, state)
+        targets = {_storage(x) for x in written}
+        is_read_too = sum(_storage(x) in targets for x in inputs) > len(written)  # copied onto itself
+        overwrites = bool(new) or (name in OVERWRITING and all(_is_whole(x) for x in written) and not is_read_too)
+        reads = known - (targets if overwrites and not new else set())
+        number = len(self.operations)
+        operation = Operation(number, func, own_args, own_kwargs, new, frozenset(reads), overwrites, state)
         self.operations.append(operation)
-        for storage in {_storage(x) for x in (*written, *new)}:
+        for storage in {*targets, *(_storage(x) for x in new)}:
             self.writers[storage].append(operation)
 
     def value(self, x: FakeTensor) -> Tensor:

@@ -19,9 +19,19 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Lines of a formula: one that is too long goes on below, set in, so that nothing of it is cut off. */
+/**
+ * Lines of a formula, their columns below one another. Where that does not fit, lines break between their parts and go on
+ * below, set in, so that nothing is cut off.
+ */
 export function formulaLines(text) {
-  return element("pre", { class: "formula", tabindex: "0" }, ...text.split("\n").map((line) => element("span", {}, line || " ")));
+  const part = (each) => (each.trim() ? element("span", { class: "part" }, each) : each);
+  const lines = text.split("\n").map((line) => element("span", { class: "line-of-formula" }, ...(line || " ").split(/( {2,})/).filter(Boolean).map(part)));
+  const made = element("pre", { class: "formula", tabindex: "0" }, ...lines);
+  new ResizeObserver(() => {
+    made.classList.remove("narrow");
+    made.classList.toggle("narrow", made.scrollWidth > made.clientWidth);
+  }).observe(made);
+  return made;
 }
 
 /** A row of buttons of which one is pressed; arrows move between them. `pick(value)` is called on a choice. */

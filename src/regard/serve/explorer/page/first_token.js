@@ -1,8 +1,11 @@
 /**
  * The token that is pinned first: one whose weights tell something.
  *
- *     a class token of a picture, else the patch in its middle          a mask that is to be filled
- *     a pronoun after a word that it may stand for                      else a content word, past the middle if there is one
+ *     the label that the model gave, if a token stands for it
+ *     a class token of a picture, else the patch in its middle
+ *     a mask that is to be filled
+ *     a pronoun after a word that it may stand for
+ *     a content word past the middle, one that comes once if there is any
  *
  * Of a word in several pieces it is the longest piece, of equal ones the last, which has read the others.
  */
@@ -21,9 +24,16 @@ const FUNCTION_WORDS = words(
   "me te se ce cet cette ces mon ma mes ton ta tes son sa ses au aux dans sur sous par pour avec sans en y",
 );
 
-/** The index of that token on an axis {tokens, positions, special, text}. */
-export function firstToken(axis) {
+/** The label that an output is surest of, or null. */
+export function likeliest({ label = null, boxes, masks }) {
+  return label ?? [...(boxes ?? masks ?? [])].sort((a, b) => b.score - a.score)[0]?.label ?? null;
+}
+
+/** The index of that token on an axis {tokens, positions, special, text}, where the answer was `label`. */
+export function firstToken(axis, label = null) {
   const { tokens, positions, special } = axis;
+  const named = label === null || axis.text ? [] : [...tokens.keys()].filter((k) => positions[k].none && tokens[k].includes(label));
+  if (named.length) return named.find((k) => tokens[k] === label) ?? named.find((k) => !special[k]) ?? named[0];
   if (positions.some((position) => position.box)) return special[0] ? 0 : middle(positions);
   const mask = tokens.findIndex((token, k) => special[k] && /mask/i.test(token));
   if (mask >= 0) return mask;
@@ -33,8 +43,9 @@ export function firstToken(axis) {
   const first = content[0]?.at ?? Infinity;
   const pronoun = all.findLast(({ text, at }) => PRONOUNS.has(text.toLowerCase()) && at > first);
   const plain = [...tokens.keys()].filter((k) => !special[k]);
-  const past = (found) => found[Math.floor(0.6 * found.length)];
-  return pronoun?.at ?? past(content)?.at ?? past(plain) ?? 0;
+  const past = (found) => found.slice(Math.floor(0.6 * found.length));
+  const once = ({ text }) => content.filter((other) => other.text === text).length === 1;
+  return pronoun?.at ?? (past(content).find(once) ?? past(content)[0])?.at ?? past(plain)[0] ?? 0;
 }
 
 /** The words of an axis and the token of each: pieces that touch in the text, or tokens that are words themselves. */

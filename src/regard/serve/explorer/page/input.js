@@ -44,6 +44,7 @@ class Input {
     const { model } = this.store;
     if (!model) return;
     this.model.value = model.name;
+    this.model.title = this.model.selectedOptions[0].textContent; // it may be cut off
     this.file = null;
     const [[first, kind], ...further] = Object.entries(model.inputs);
     [this.first, this.kind] = [first, kind];
@@ -52,7 +53,7 @@ class Input {
     const entry = FILES[kind] ? this.drop(kind) : this.type(kind);
     this.go = element("button", { type: "submit", class: "primary", id: "read" }, "Run");
     const examples = (model.examples.length ? model.examples : (EXAMPLES[kind] ?? [])).map((example) => this.example(example));
-    const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, ...examples) : null;
+    const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, element("span", { class: "label" }, examples.length > 1 ? "Examples" : "Example"), ...examples) : null;
     const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
     this.form.replaceChildren(entry, ...this.required.map((one) => one.element), offered ?? "", more, this.go);
     if (examples.length) examples[0].click();

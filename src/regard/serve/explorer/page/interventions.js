@@ -7,7 +7,7 @@
 import { element } from "./element.js";
 import { Matrix } from "./matrix.js";
 import { loadStylesheet } from "./stylesheet.js";
-import { word } from "./token_text.js";
+import { isAttention, word } from "./token_text.js";
 
 const DO = [
   ["off", "switch off"],
@@ -29,7 +29,7 @@ export function mount(host, store) {
 
 class Changes {
   constructor(host, store) {
-    Object.assign(this, { store, pairs: new Map() });
+    Object.assign(this, { host, store, pairs: new Map() });
     this.where = element("select", { id: "change-where" });
     this.heads = element("div", { class: "heads", role: "group", "aria-label": "Heads" });
     this.do = element("select", { id: "change-do", on: { change: () => this.kind() } }, ...DO.map(([value, title]) => element("option", { value }, title)));
@@ -50,7 +50,9 @@ class Changes {
 
   /** A new inspection: its maps can be changed. */
   open() {
-    this.add.disabled = !this.store.inspection?.maps.length;
+    const { inspection } = this.store;
+    this.add.disabled = !inspection?.maps.length;
+    this.host.parentElement.classList.toggle("nothing-to-change", Boolean(inspection) && !inspection.maps.some(isAttention));
     this.pairs.clear();
     this.error.hidden = true;
     this.choose();

@@ -2,6 +2,7 @@
  * The panels of the lab: tokens and settings on the left, the resulting matrices on the right.
  */
 
+import { strongest } from "./colours.js";
 import { element, formulaLines, number } from "./element.js";
 import { galleryOf } from "./gallery.js";
 import { Matrix } from "./matrix.js";
@@ -39,6 +40,12 @@ class LabPanel {
     this.board.replaceChildren(...this.shown(found));
   }
 
+  /** Weights in the colours of the explorer: uniform ones are pale. */
+  weights(rows, columns, values, options, allowed = null) {
+    const peak = values.flat().reduce((a, b) => Math.max(a, b), 0);
+    return this.matrix(rows, columns, values, options, allowed, strongest(peak, columns.length));
+  }
+
   matrix(rows, columns, values, options, allowed = null, peak = null) {
     const made = new Matrix(rows, columns, options);
     made.show(values, allowed, peak);
@@ -71,13 +78,13 @@ export class Mechanisms extends LabPanel {
   shown(found) {
     const { tokens, weights, scores, mask } = found;
     const mean = average(weights);
-    const heads = weights.map((values, k) => figure(`head ${k}`, this.matrix(tokens, tokens, values, { label: `Weights of head ${k}`, small: true, cell: small(tokens.length) }, mask.allowed)));
+    const heads = weights.map((values, k) => figure(`head ${k}`, this.weights(tokens, tokens, values, { label: `Weights of head ${k}`, small: true, cell: small(tokens.length) }, mask.allowed)));
     return [
       formula(found.mechanism, found.positions.name === "none" ? null : found.positions),
       element("div", { class: "figures" },
         figure("Mask", this.matrix(tokens, tokens, mask.allowed, { label: "The mask", says: (allowed) => (allowed ? "may attend" : "masked"), idle: "Crossed cells are masked.", cell: large(tokens.length) }, mask.allowed, 3)),
         figure("Scores, mean of heads", this.matrix(tokens, tokens, average(scores), { label: "Scores", what: "score", cell: large(tokens.length) }, mask.allowed)),
-        figure("Weights, mean of heads", this.matrix(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
+        figure("Weights, mean of heads", this.weights(tokens, tokens, mean, { label: "Weights", cell: large(tokens.length) }, mask.allowed)),
       ),
       element("div", { class: "figures smalls" }, ...heads),
       origin(found),
@@ -127,8 +134,8 @@ export class Aligners extends LabPanel {
     this.all(this.turn);
     return [
       formula(found.aligner),
-      element("div", { class: "figures" }, scores ?? "", figure("Weights: a row per output step", this.matrix(rows, columns, found.weights[0], { label: "Weights", cell }))),
-      element("h3", { class: "lab-title" }, "All aligners on these tokens", element("span", { class: "aside" }, "· a score function of the lectures")), this.gallery, origin(found),
+      element("div", { class: "figures" }, scores ?? "", figure("Weights: a row per output step", this.weights(rows, columns, found.weights[0], { label: "Weights", cell }))),
+      element("h3", { class: "lab-title" }, "All aligners on these tokens", element("span", { class: "aside" }, "those with a dot are the score functions of the lectures")), this.gallery, origin(found),
     ];
   }
 
@@ -138,7 +145,7 @@ export class Aligners extends LabPanel {
       const found = await this.lab.ask(this.body(entry.example));
       if (turn !== this.turn) return;
       if (!found) continue;
-      const picture = this.matrix(found.rows, found.columns, found.weights[0], { label: `Weights of ${entry.name}`, small: true, cell: small(found.columns.length) });
+      const picture = this.weights(found.rows, found.columns, found.weights[0], { label: `Weights of ${entry.name}`, small: true, cell: small(found.columns.length) });
       const choose = () => {
         this.aligner.set(entry.example);
         this.change();
@@ -171,7 +178,8 @@ export class Positions extends LabPanel {
   shown({ tokens, found }) {
     return found.map(({ positions, matrix, drawn }) => {
       const heads = matrix.slice(0, 4).map((values, k) => figure(matrix.length > 1 ? `head ${k}` : positions.where.replaceAll("_", " "), this.matrix(tokens, tokens, values, { label: `${positions.name}, head ${k}`, what: "number", spread: true, small: matrix.length > 1, cell: Math.max(3, Math.floor((matrix.length > 1 ? 84 : 200) / tokens.length)) })));
-      return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), element("div", { class: "figures" }, ...heads), drawn.length ? element("p", { class: "hint" }, "Learned in a model; random here.") : "");
+      const shown = matrix.flat(2).some((value) => value !== 0) ? element("div", { class: "figures" }, ...heads) : element("p", { class: "hint" }, "Nothing is added, so there is no map.");
+      return element("section", { class: "lab-position", "aria-label": positions.name }, formula(positions), shown, drawn.length ? element("p", { class: "hint" }, "Learned in a model; random here.") : "");
     });
   }
 }

@@ -37,7 +37,10 @@ class LargeMap {
     this.where = element("p", { class: "hint", "aria-live": "polite" });
     const press = (title, label, does) => element("button", { type: "button", class: "quiet", "aria-label": label, on: { click: () => this.act(does) } }, title);
     const buttons = [press("−", "Zoom out", () => this.zoom.closer(0.5)), press("+", "Zoom in", () => this.zoom.closer(2)), press("Whole", "Show the whole map", () => this.zoom.whole())];
+    this.says = element("p", { class: "hint" });
     host.append(
+      element("h2", { class: "pane-title" }, "Selected map"),
+      this.says,
       element("div", { class: "named-map" }, this.columns, this.rows, this.frame),
       element("div", { class: "zoom" }, this.where, element("div", { role: "group", "aria-label": "Zoom", title: HINT }, ...buttons)),
     );
@@ -69,6 +72,7 @@ class LargeMap {
     const longest = (name, count) => Array.from({ length: count }, (_, k) => name(k).length).reduce((a, b) => Math.max(a, b), 1);
     for (const [box, name, count] of [[this.rows, sheet.names[0], sheet.n], [this.columns, sheet.names[1], sheet.m]]) box.style.setProperty("--name-size", `${nameWidth(longest(name, count))}px`);
     this.shape();
+    this.says.textContent = sheet.says;
     this.frame.dataset.sheet = sheet.isGrid ? "grid" : "map";
     this.lay();
     this.fetch();

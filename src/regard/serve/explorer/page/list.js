@@ -18,9 +18,7 @@ export function list(name, verb, weights, axis, which, format, whole = false) {
   const heading = element("h3", {}, element("b", { dir: "auto" }, name), ` ${verb}`);
   const nothing = items.length ? null : element("p", { class: "hint" }, "no weights above zero");
   const rest = whole && !weights.coarse ? missing(weights) : "";
-  const placed = axis.positions.some((position) => position.box) ? " placed" : "";
-  const sized = placed && axis.tokens.some((token) => token.includes("/")) ? " sized" : ""; // patches of several sizes
-  return element("div", { class: `list ${which}${placed}${sized}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
+  return element("div", { class: `list ${which}` }, heading, element("ol", {}, ...items), nothing, rest && element("p", { class: "hint" }, rest));
 }
 
 /** A note about a row that does not sum to one. */

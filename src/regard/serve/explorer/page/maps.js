@@ -12,6 +12,7 @@ import { mount as mountLarge } from "./large_map.js";
 import { MapCanvas } from "./map_canvas.js";
 import { patchGrid } from "./sheets.js";
 import { hasMean, headName, isAttention } from "./token_text.js";
+import { view } from "./views.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
@@ -53,7 +54,7 @@ class Grid {
     this.tabs.hidden = options.length < 2;
     this.box = element("div", { class: "grid-scroll" });
     this.hint = element("p", { class: "hint" });
-    this.host.append(element("h2", { class: "pane-title" }, "Layers and heads"), this.tabs, this.box, this.hint);
+    this.host.append(element("h2", { class: "pane-title" }, this.store.inspection.maps.some(isAttention) ? "Layers and heads" : "Maps"), this.tabs, this.box, this.hint);
     this.mark();
   }
 
@@ -93,7 +94,8 @@ class Grid {
     grid.addEventListener("keydown", (event) => this.move(event));
     grid.addEventListener("contextmenu", (event) => this.store.canChange && this.flip(event, event.target.closest(".cell")));
     this.box.replaceChildren(grid);
-    const drawn = this.asPatches(group.maps[0]) ? "Each square is one head: its weights on the grid of patches." : "Each square is one head: a row per query token, a column per key token.";
+    const patches = this.asPatches(group.maps[0]);
+    const drawn = view("raw", group.maps[0]).square ?? (patches ? "Each square is one head: its weights on the grid of patches." : "Each square is one head: a row per query token, a column per key token.");
     this.hint.textContent = this.store.canChange && isAttention(group.maps[0]) ? `${drawn} Right-click or X switches it off.` : drawn;
     this.cross();
     this.sheet = new MapCanvas(grid, SIZE);
@@ -249,7 +251,7 @@ function numbered(groups) {
 
 function title(map, part) {
   if (map.kind === "rollout") return map.part ? `Rollout: ${map.part}` : "Rollout";
-  const named = { cross: "Cross", align: "Alignment", lattice: "Lattice", labels: "Labels" };
+  const named = { cross: "Cross", align: "Alignment", lattice: "Lattice", labels: "Labels", gradcam: "Grad-CAM", layercam: "LayerCAM" };
   if (map.kind !== "self") return named[map.kind] ?? map.kind;
   return { encoder: "Encoder", decoder: "Decoder" }[part] ?? "Self";
 }

@@ -41,7 +41,8 @@ export class Matrix {
   /** Draw values (rows of numbers); `allowed` crosses out what may not be looked at; `peak` is the darkest. */
   show(values, allowed = null, peak = null) {
     const every = values.flat();
-    Object.assign(this, { values, allowed, peak: peak ?? Math.max(1e-12, ...every.map(Math.abs)) });
+    this.largest = Math.max(...every.map(Math.abs));
+    Object.assign(this, { values, allowed, peak: peak ?? Math.max(1e-12, this.largest) });
     this.least = this.options.spread ? Math.min(...every) : null;
     this.paint();
     this.say();
@@ -65,7 +66,7 @@ export class Matrix {
 
   say() {
     const { at, options } = this;
-    const reach = this.least > 0 ? `From ${number(this.least)} (white) to ${number(this.peak)}.` : `The largest ${options.what ?? "weight"} is ${number(this.peak)}.`;
+    const reach = this.least > 0 ? `From ${number(this.least)} (white) to ${number(this.peak)}.` : `The largest ${options.what ?? "weight"} is ${number(this.largest)}.`;
     if (!at || !this.values) return this.said.replaceChildren(options.idle ?? `${reach} Point at a cell.`);
     const [n, m] = at;
     const masked = this.allowed && !this.allowed[n][m];

@@ -15,13 +15,14 @@ const SCORES = { // what the score of a task is, and its unit
   speech_recognition: ["log-probability", "nats"],
   default: ["log-probability", "nats/token"],
 };
+const ENDS = { length: "at the length limit", end: "by the model", inputs: "by the given text" }; // why a text ended
 const HIDDEN_FIELDS = ["kind", "log_probabilities", "prompt", "width", "height", "begin", "end"];
 
 /** Show `inspection.output` in an element; whether there was anything to show. `image()` is a promise of its picture. */
 export function answer(host, inspection, image) {
   const output = inspection.output ?? {};
   const drawn = isDrawn(output.kind) && inspection.picture;
-  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : output.kind === "strokes" ? written(output) : listed(output, inspection.task);
+  const parts = drawn ? [overlay(output, inspection.region, image())] : output.kind === "generated_image" ? made(output) : output.kind === "strokes" ? written(output) : output.kind === "neighbors" ? nearest(output) : listed(output, inspection.task);
   if (!parts.length && output.kind) parts.push(raw(output));
   if (inspection.warning) parts.push(element("p", { class: "hint note warning", role: "note" }, inspection.warning));
   if (inspection.note) parts.push(element("p", { class: "hint note" }, inspection.note));
@@ -60,11 +61,14 @@ function written({ text, points, finished }) {
 /** Texts, labels with probabilities, single numbers and words; nothing where an output is of another shape. */
 function listed({ text, candidates, ...rest }, task) {
   const [scored, unit] = SCORES[task] ?? SCORES.default;
-  const parts = text === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, text)];
-  if (rest.kind === "classes") delete rest.probability; // that of the label, which stands among the others
+  const chosen = Boolean(rest.label !== undefined && ranked(rest.probabilities));
+  const says = chosen ? rest.label : text;
+  const parts = says === undefined ? [] : [element("p", { class: "answer", dir: "auto" }, says)];
+  if (chosen) for (const name of ["label", "probability"]) delete rest[name]; // it stands among the others
   for (const [name, value] of entries(rest)) {
     const shares = ranked(value);
     if (name === "score" && typeof value === "number") parts.push(fact(scored, value, unit));
+    else if (name === "reason") parts.push(fact("ended", ENDS[value] ?? value));
     else if (name === "tags") parts.push(tagged(value));
     else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
@@ -107,9 +111,17 @@ function tagged(tags) {
   return element("p", { class: "answer tagged", dir: "auto" }, ...words);
 }
 
-function bars(name, shares) {
-  const items = shares.map(([label, share]) => barred(String(label), share, percent(share)));
+function bars(name, shares, format = percent) {
+  const items = shares.map(([label, share]) => barred(String(label), share, format(share)));
   return element("div", { class: "list look" }, element("h3", {}, name.replaceAll("_", " ")), element("ol", {}, ...items));
+}
+
+/** The words nearest to a word, or to a sum of words, which are told apart. */
+function nearest({ word, neighbors, given = [] }) {
+  const cosines = (words) => words.map((each) => [each.word, each.cosine]);
+  const parts = [bars(`nearest to ${word}, cosine`, cosines(neighbors), number)];
+  if (given.length) parts.push(bars("words of the sum, left out above", cosines(given), number));
+  return parts;
 }
 
 function fact(name, value, unit = "") {

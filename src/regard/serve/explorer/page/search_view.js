@@ -56,7 +56,13 @@ class SearchView {
     store.on("model", () => this.follow(store.model?.name));
     store.on("inspection", () => this.take(store.inspection));
     store.on("theme", () => this.stage?.show(this.at));
+    window.addEventListener("hashchange", () => this.begin());
     if (store.models.length) this.open();
+  }
+
+  /** Whoever comes here first sees a search: that of the last input of the page, or of an example. */
+  begin() {
+    if (location.hash === "#search" && !this.stage && !this.turn && this.words?.value) this.ask();
   }
 
   build(host) {
@@ -78,8 +84,7 @@ class SearchView {
     this.bar = element("div", { class: "search-bar", hidden: true }, this.back, this.play, this.forward, this.slider, this.says);
     this.board = element("div", { class: "search-board", tabindex: "0", "aria-label": "The search. Left and right step, up and down choose, space plays." });
     this.board.addEventListener("keydown", (event) => this.key(event));
-    const empty = element("p", { class: "hint" }, "Run a search and step through it.");
-    this.board.append(empty);
+    this.board.append(nothing());
     host.classList.add("search-view");
     host.append(form, element("section", { class: "search-stage", "aria-label": "Search steps" }, this.bar, this.board));
   }
@@ -99,6 +104,7 @@ class SearchView {
     }
     this.model.replaceChildren(...this.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
+    this.begin();
   }
 
   /** Follow the model of the page, if it can search. */
@@ -193,7 +199,7 @@ class SearchView {
       const shown = await this.fetch(this.chosen.name, inputs, search);
       if (turn === this.turn) this.showSearch(shown);
     } catch (error) {
-      if (turn === this.turn) this.fail(error);
+      if (turn === this.turn) this.clear(error);
     } finally {
       if (turn === this.turn) this.go.textContent = "Search";
     }
@@ -216,6 +222,15 @@ class SearchView {
   fail(error) {
     this.error.hidden = !error;
     this.error.textContent = error?.message ?? "";
+  }
+
+  /** Show no search: the last one does not belong to what was asked. */
+  clear(error) {
+    this.pause();
+    this.stage = null;
+    this.bar.hidden = true;
+    this.board.replaceChildren(nothing());
+    this.fail(error);
   }
 
   /** Show a new search from its first step. */
@@ -276,6 +291,10 @@ class SearchView {
     event.preventDefault();
     acts[event.key]();
   }
+}
+
+function nothing() {
+  return element("p", { class: "hint" }, "Run a search and step through it.");
 }
 
 function labelled(title, control) {

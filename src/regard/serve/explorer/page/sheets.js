@@ -7,14 +7,14 @@
  */
 
 import { offers } from "./store.js";
-import { word } from "./token_text.js";
-import { view } from "./views.js";
+import { isAttention, word } from "./token_text.js";
+import { sides, view } from "./views.js";
 
 const MAX_LINES = 48; // rows of a view through all layers that are asked for at once
 const AT_ONCE = 2; // requests under way
 
 /**
- * The sheet of what is chosen in the store, or null: {id, n, m, shares, names: [of rows, of columns], ask, cell, at}.
+ * The sheet of what is chosen in the store, or null: {id, n, m, shares, says, names: [of rows, of columns], ask, cell, at}.
  * `ask(rows, columns, size)` is a promise of bytes with their `peak`; `cell(row, column)` is what is pointed at there,
  * `at(selection)` where a selection is: [row, column], each a number or null.
  */
@@ -28,6 +28,7 @@ export function sheetOf(store) {
   const shares = chosen.shares;
   const id = [store.inspection.id, map.name, head, chosen.value];
   const grid = patchGrid(axis);
+  const [who, what] = sides(chosen, map);
   if (chosen.whole) {
     const { querySide } = store;
     const line = (index) => lineOf(store, chosen.value, index, axis);
@@ -40,17 +41,20 @@ export function sheetOf(store) {
     return {
       id: [store.inspection.id, chosen.value, ...(few ? [] : [query])], shares, n: queries.length, m: axis.tokens.length,
       names: [(k) => word(querySide, queries[k]), (k) => word(axis, k)],
+      says: `A row per ${rows === null ? "answer" : "token"}, a column per token of the input.`,
       ask: asked(() => lines(queries, first, line)),
       cell: (row) => ({ query: queries[row], key: own ? queries[row] : null }),
       at: (selection) => [selection.query === null ? null : queries.indexOf(selection.query), null],
     };
   }
-  if (map.n === 1 && grid) {
-    const line = () => store.row({ map: map.name, head, query: 0, view: chosen.value });
-    return patches({ id, axis, grid, shares, line, cell: (key) => ({ query: 0, key }), at: ({ key }) => key });
+  const one = map.n === 1 ? 0 : isAttention(map) ? null : query; // the only query, or a label of which cells are asked for
+  if (one !== null && grid) {
+    const line = () => store.row({ map: map.name, head, query: one, view: chosen.value });
+    return patches({ id: [...id, one], axis, grid, shares, line, cell: (key) => ({ query: one, key }), at: ({ key }) => key });
   }
   return {
     id, shares, n: map.n, m: map.m, patches: grid ? map.m : 0,
+    says: `Rows: ${who}. Columns: ${what}.`,
     names: [(k) => word(store.axis(map.rows), k), (k) => word(axis, k)],
     ask: (top, left, size) => store.tile(map.name, head, top, left, size, chosen.value),
     cell: (row, column) => ({ query: row, key: column }),
@@ -71,6 +75,7 @@ function patches({ id, axis, grid, shares, line, cell, at }) {
     }),
     cell: (row, column) => cell(grid.cells[row * grid.columns + column]),
     at: (selection) => (place.has(at(selection)) ? where(at(selection)) : [null, null]),
+    says: "The cells as they lie in the picture.",
     keys: axis.tokens.length,
     patches: axis.tokens.length,
   };

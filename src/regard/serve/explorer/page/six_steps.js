@@ -31,7 +31,7 @@ export class SixSteps {
     const buttons = element("div", { class: "change-buttons" },
       button("Add a token", () => this.grow(1), inputs.tokens.length >= MOST, "six-add"), button("Remove the last", () => this.grow(-1), inputs.tokens.length < 2), button("Thinking Machines", () => this.reset(), false, "six-reset"));
     const width = field("d_k, the width of a key", element("input", { type: "number", min: 1, max: 1e6, step: "any", value: inputs.d_k, id: "six-dk", on: { input: (event) => this.edit(() => (inputs.d_k = Number(event.target.value)), event) } }));
-    this.masks = choice("Mask", [{ value: "none", title: "none" }, { value: "causal", title: "causal" }], (value) => this.edit(() => press(this.masks, (this.mask = value))));
+    this.masks = choice("Mask", [{ value: "none", title: "no mask" }, { value: "causal", title: "causal mask" }], (value) => this.edit(() => press(this.masks, (this.mask = value))));
     press(this.masks, this.mask);
     const x = editable("X: a row for each token", inputs.x, (n, c, value, event) => this.edit(() => (inputs.x[n][c] = value), event), inputs.tokens, (n, value) => this.edit(() => (inputs.tokens[n] = value || "?")));
     const matrices = ["w_q", "w_k", "w_v"].map((name) => editable(`W${name.slice(1)}`, inputs[name], (n, c, value, event) => this.edit(() => (inputs[name][n][c] = value), event), null, null, name));

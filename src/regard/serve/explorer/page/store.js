@@ -13,7 +13,7 @@
  * inside an exported file. They are cached, least recently used out first, up to `MAX_CACHE_BYTES` bytes.
  */
 
-import { firstToken } from "./first_token.js";
+import { firstToken, likeliest } from "./first_token.js";
 import { hasMean, isAttention } from "./token_text.js";
 
 const MAX_CACHE_BYTES = 64 * 1024 * 1024;
@@ -206,7 +206,7 @@ export class Store {
     const [rows, columns] = this.axes();
     const given = Math.max(0, this.querySide.tokens.indexOf(this.inspection.output.label));
     const isAnswer = rows === null && this.querySide.name === "answers";
-    const query = isAnswer ? given : firstToken(this.querySide);
+    const query = isAnswer ? given : firstToken(this.querySide, likeliest(this.inspection.output));
     return { query, key: rows === columns ? query : null };
   }
 

@@ -31,8 +31,8 @@ export function headName(map, head) {
   return map.kind === "rollout" ? `${name} of heads` : `head ${name}`;
 }
 
-/** Whether heads make a map: not a rollout over them, nor what was found by a search. */
-export const isAttention = (map) => !["rollout", "lattice", "labels"].includes(map?.kind);
+/** Whether heads make a map: not a rollout over them, nor what a search or a gradient found. */
+export const isAttention = (map) => !["rollout", "lattice", "labels", "gradcam", "layercam"].includes(map?.kind);
 
 /** Whether the mean of a map's heads means something. */
 export const hasMean = (map) => map.heads > 1 && map.kind !== "rollout";

@@ -82,6 +82,7 @@ class TokenView {
     const kinds = this.compare && !chosen.whole ? offered : [chosen];
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
+    this.views.hidden = VIEWS.filter(({ value }) => offers(store.inspection, map, value)).length < 2;
     for (const one of this.views.children) one.disabled = !offers(store.inspection, map, one.dataset.value);
     this.says.textContent = kinds.length > 1 ? "The same row in several views." : chosen.says;
     this.note.replaceChildren(element("h3", {}, "Limits of this view"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
@@ -288,7 +289,7 @@ class TokenView {
   /** How a weight is written: with its unit. */
   format(kind, keys) {
     if (this.relative) return (weight) => times(weight * keys);
-    return kind.shares ? percent : (weight) => `${number(weight)} ${kind.unit ?? ""}`.trim();
+    return kind.shares ? percent : (weight) => `${Number(weight.toPrecision(2))} ${kind.unit ?? ""}`.trim();
   }
 }
 

@@ -78,6 +78,7 @@ const OTHER = {
     verb: "occurs at",
     seen: "belongs to",
     says: "The probability that a frame belongs to each part of the answer, over all alignments.",
+    square: "The square is all of it: a row per part of the answer, a column per frame.",
     hides: "This is about the answer that was given. Alternatives are under Labels.",
   },
   labels: {
@@ -88,16 +89,49 @@ const OTHER = {
     verb: "is likely at",
     seen: "sounds like",
     says: "The probability of each label in every frame, before decoding.",
+    square: "The square is all of it: a row per label, a column per frame.",
     hides: "Most frames are blank; the labels are in the few that are not.",
+  },
+  gradcam: {
+    title: "Grad-CAM",
+    who: "Labels",
+    what: "Picture",
+    verb: "is supported by",
+    seen: "supports",
+    square: "The square is all of it: a row per label, a column per cell of the picture.",
+    says: "The channels of the last convolutions, weighted by their gradient for a label: shares of their sum.",
+    hides:
+      "A cell stands for all pixels that its convolutions read, which are more than it covers. What speaks against the label " +
+      "is not shown, nor what the network would say without these pixels.",
+  },
+  layercam: {
+    title: "LayerCAM",
+    who: "Labels",
+    what: "Picture",
+    verb: "is supported by",
+    seen: "supports",
+    square: "The square is all of it: a row per label, a column per cell of the picture.",
+    says: "Activations of all stages times their positive gradients for a label: shares of their sum, in finer cells.",
+    hides:
+      "Fine grids follow edges and texture, whatever the label. What speaks against it is not shown, nor what the network would " +
+      "say without these pixels.",
   },
 };
 
 /** Views of single heads; these can be shown side by side. */
 export const OF_A_HEAD = VIEWS.filter((view) => !view.whole);
 
-/** The view of that name, with other texts for maps other than attention. */
+/** The view of that name, with other texts for maps other than attention, and without shares where weights are none. */
 export function view(name, map = null) {
   const found = VIEWS.find((each) => each.value === name) ?? VIEWS[0];
   const other = found.whole ? null : OTHER[map?.kind];
-  return other ? { ...found, ...other, other: true } : found;
+  if (other) return { ...found, ...other, other: true };
+  const isWindow = !found.whole && map?.kind === "align" && map.normalised === false; // its weights may exceed one
+  return isWindow ? { ...found, shares: false, says: "The weights of this window: they need not sum to one." } : found;
+}
+
+/** What the rows and the columns of a map are: "queries (target)". */
+export function sides(chosen, map) {
+  const side = (what, axis) => (map.rows === map.columns || axis === what.toLowerCase() ? what : `${what} (${axis.replaceAll("_", " ")})`).toLowerCase();
+  return [side(chosen.who ?? "Queries", map.rows), side(chosen.what ?? "Keys", map.columns)];
 }
