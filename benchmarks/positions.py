@@ -1,6 +1,6 @@
 """Every positional encoding of the table on the same tasks: how it does at sizes that it was not trained on.
 
-    python benchmarks/positions.py                    -> results/positions.json
+    python benchmarks/positions.py                    -> results/positions/sizes.json
     python benchmarks/positions.py --minutes 7        in several goes: what is measured already is kept
     python benchmarks/positions.py --tasks back --encodings sequence/rotary --quick
 
@@ -50,7 +50,7 @@ TRAINED = {"back": 32, "text": 64, "images": 28}
 PATCH, TEST_IMAGES = 4, 500
 # The unit of a code of places is a cell; what has frequencies of its own gets a tenth of a period a cell.
 SPECS = {"GroundPositions": "ground(patch_size=1, reference=1.0)", "FourierFeatures": "fourier(scale=0.1)"}
-PATH = harness.RESULTS / "positions.json"
+PATH = harness.RESULTS / "positions" / "sizes.json"
 
 
 def encodings() -> dict[str, tuple[Any, str]]:
@@ -305,6 +305,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after this time")
     parser.add_argument("--quick", action="store_true", help="few steps, one seed; nothing is written")
     args = parser.parse_args()
+    PATH.parent.mkdir(parents=True, exist_ok=True)
     began, torch_threads = time.monotonic(), torch.get_num_threads()
     record: dict[str, Any] = json.loads(PATH.read_text("utf-8")) if PATH.exists() and not args.quick else {}
     kept = record.get("cases", [])
@@ -315,7 +316,7 @@ def main() -> None:
         return [*TASKS].index(case["task"]), [*known].index(case["encoding"]), case["seed"]
 
     chosen = {name: known[name] for name in (args.encodings.split(",") if args.encodings else known)}
-    record = harness.machine() | {"threads": torch_threads, "steps": STEPS, "cases": kept}
+    record = harness.machine() | {"threads": torch_threads, "steps": STEPS, "merged": True, "cases": kept}
     with torch.random.fork_rng():
         for seed in SEEDS[: 1 if args.quick else args.seeds]:
             for task in args.tasks.split(",") if args.tasks else TASKS:
@@ -335,7 +336,7 @@ def main() -> None:
                     if not args.quick:
                         kept += others(kept)
                         kept.sort(key=rank)
-                        harness.write(PATH.name, record)
+                        harness.write(f"positions/{PATH.name}", record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/positions.md into docs/assets/, from benchmarks/results and from the encodings.
+"""Draw the figures of docs/positions.md into docs/assets/, from benchmarks/results/positions and from the encodings.
 
 python docs/make_positions_figures.py            positions-similarity, positions-sizes, positions-latitude
 python docs/make_positions_figures.py --maps     positions-land, positions-temperature too: the networks of seed 1
@@ -32,7 +32,7 @@ TRAINED = {"back": "32", "text": "64", "images": "28"}
 
 def draw_similarity() -> Path | None:
     """Draw the matrix of every encoding after training."""
-    cases = [case for case in read("positions")["cases"] if "matrix" in case]
+    cases = [case for case in read("sizes")["cases"] if "matrix" in case]
     if not cases:
         return None
     columns, side, step = 6, 1.45, 1.95
