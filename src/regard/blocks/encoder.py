@@ -92,11 +92,22 @@ class Stack(nn.Module):
         if kind == "qk_input":
             own = self.positions.vectors(queries)
             vectors = own if vectors is None else own + vectors
+        bias = self.positions.bias(queries, keys) if kind == "bias" else None
+        transform = self.positions if kind == "qk_transform" else None
+        if transform is not None and hasattr(transform, "for_pass"):
+            transform = transform.for_pass(queries, keys)
+        if any(block._compiled_call_impl is not None for block in self.blocks):
+            # computed now: compiled blocks share a graph, so the first one must not be the one that does it
+            if bias is not None:
+                bias.dense()
+            if transform is not None and hasattr(transform, "table"):
+                exact = torch.float64 if next(self.parameters()).dtype == torch.float64 else torch.float32
+                transform.table(queries, exact), transform.table(keys, exact)
         return PositionInfo(
             queries,
             keys,
-            qk_transform=self.positions if kind == "qk_transform" else None,
-            bias=self.positions.bias(queries, keys) if kind == "bias" else None,
+            qk_transform=transform,
+            bias=bias,
             query_vectors=vectors,
         )
 
@@ -160,6 +171,7 @@ class Encoder(Stack):
     ) -> Float[Tensor, "B N C"]:
         """Do the same for tokens at the positions `index`."""
         pass_state = PassState() if pass_state is None else pass_state
+        mask = None if mask is None else mask.for_pass()
         x, where = self.add_positions(x, index), self.position_info(index, index, position_vectors)
         return self.final_norm(self.apply_blocks(x, mask, where, pass_state))
 
@@ -180,6 +192,7 @@ class Encoder(Stack):
     ) -> list[Float[Tensor, "B N C"]]:
         """Return the vectors after the first n blocks, for each n of `after`, not normed."""
         pass_state = PassState() if pass_state is None else pass_state
+        mask = None if mask is None else mask.for_pass()
         index = torch.arange(x.shape[1], device=x.device)[None]
         x, where = self.add_positions(x, index), self.position_info(index, index)
         found = {0: x}

@@ -23,7 +23,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.pre_norm = pre_norm
         self.drop = nn.Dropout(dropout)
-        self.path = DropPath(drop_path) if drop_path else None
+        self.path = DropPath(drop_path)
 
     def residual(
         self, x: Tensor, norm: nn.Module, f: Callable[[Tensor], Tensor], scale: nn.Module | None = None
@@ -37,21 +37,29 @@ class ResidualBlock(nn.Module):
     def _branch(self, branch: Tensor, scale: nn.Module | None) -> Tensor:
         branch = self.drop(branch)
         branch = branch if scale is None else scale(branch)
-        return branch if self.path is None else self.path(branch)
+        out: Tensor = self.path(branch)
+        return out
 
 
 class DropPath(nn.Module):
     """Drop the whole branch for some inputs of a batch in training, and scale the others to keep the mean."""
+
+    keep: Tensor | None = None  # 1 - p on the device: compiled blocks of all rates then share one graph
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Float[Tensor, "B *any"]) -> Float[Tensor, "B *any"]:
-        if not self.training or self.p == 0.0:
+        if not self.training:
             return x
-        keep = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.p)
-        return x * (keep / (1 - self.p))
+        shape = (x.shape[0],) + (1,) * (x.ndim - 1)
+        if self.keep is not None and torch.compiler.is_compiling():
+            kept = (torch.rand(shape, device=x.device) < self.keep).to(x.dtype)
+            return x * (kept / self.keep)
+        if self.p == 0.0:
+            return x
+        return x * (x.new_empty(shape).bernoulli_(1 - self.p) / (1 - self.p))
 
     def extra_repr(self) -> str:
         return f"p={self.p:.3g}"

@@ -27,9 +27,7 @@ class LayerState:
 
     def scope(self, name: str) -> LayerState:
         """Return the state of a second attention of the same layer ("cross"), whose names are its own."""
-        view = LayerState(self.depth, self.below)
-        view.published, view.losses, view._prefix = self.published, self.losses, f"{self._prefix}{name}."
-        return view
+        return _ScopedLayerState(self, f"{self._prefix}{name}.")
 
     def previous(self, name: str) -> Any:
         """Return what the layer below published under this name, or None."""
@@ -42,6 +40,21 @@ class LayerState:
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add a differentiable term to the task's loss."""
         self.losses[self._prefix + name] = value
+
+
+class _ScopedLayerState(LayerState):
+    """A layer state under a prefix. It reads the state only when asked: compiled blocks are compiled again for every
+    difference in what they read, and the first block has none below."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: LayerState, prefix: str) -> None:
+        self._state, self._prefix = state, prefix
+
+    depth = property(lambda self: self._state.depth)
+    below = property(lambda self: self._state.below)
+    published = property(lambda self: self._state.published)
+    losses = property(lambda self: self._state.losses)
 
 
 class PassState:

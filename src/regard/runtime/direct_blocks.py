@@ -207,7 +207,7 @@ def use_direct_blocks(model: nn.Module, linear_class: type[nn.Module], feed_clas
 
 def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> bool:
     """Return whether a block is plain attention and a plain feed-forward, all with weights that the kernel reads."""
-    if block.path is not None or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):
+    if block.path.p or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):
         return False
     mix, feed, norms = block.mix, block.feed, [block.mix_norm, block.feed_norm]
     if (

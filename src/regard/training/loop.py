@@ -143,7 +143,7 @@ class TrainingRun:
         if deferred is not None:
             deferred.materialize(self.model, self.device)
         self.eager = eager_reason(s.compile, self.device)
-        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel)
+        self.compiled = None if self.eager is not None else CompiledTask(self.task, self.parallel, s.compile_blocks)
         self.optimizer = Optimizer(
             self._trained_parameters(),
             s.optimizer,

@@ -55,6 +55,8 @@ class Train:
     device: str = "auto"  # auto: the GPU if there is one
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 autocast on a GPU, float32 elsewhere
     compile: bool | None = None  # None: on a GPU with a C++ compiler
+    # every kind of block once, instead of the model as one graph; None: where most weights are in repeated blocks
+    compile_blocks: bool | None = None
     graph: Literal["auto", "on", "off"] = "auto"  # updates as CUDA graphs; auto: on one GPU, for tested tasks
     deterministic: bool = False  # use deterministic algorithms only (on a CPU all are)
     data_parallel: Literal["auto", "ddp", "fsdp"] = "auto"  # over the processes of torchrun: copies or shards
@@ -282,8 +284,12 @@ def load_saved_recipe(folder: Path) -> Recipe:
     file = folder / "recipe.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no run: cannot read {file}: {error}") from None
+    except OSError as error:
+        raise BadInput(
+            f"{folder} holds no run: cannot read {file} ({(error.strerror or str(error)).lower()})"
+        ) from None
+    except ValueError:
+        raise BadInput(f"{file} is damaged: it is not JSON") from None
     return from_json(values, file)
 
 

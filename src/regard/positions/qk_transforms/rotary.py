@@ -12,6 +12,7 @@ Su, Lu, Pan, Murtadha, Wen, Liu: RoFormer: Enhanced Transformer with Rotary Posi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -41,8 +42,23 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.base, self.layout = head_dim, base, layout
 
     def transform(self, x: Float[Tensor, "B H N D"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B H N D"]:
-        exact = torch.float64 if x.dtype == torch.float64 else torch.float32  # half precision is too coarse for angles
-        cos, sin = (x[:, None] for x in rotation(index, self.head_dim, self.base, exact))  # #B 1 N D/2
+        return self._rotate(x, *self._table(index, self._exact(x)))
+
+    def for_pass(self, *indices: Int[Tensor, "#B N"]) -> PassRotation:
+        """Return the same transform for one pass, which computes the angles of these indices once for all layers."""
+        return PassRotation(self, indices)
+
+    @staticmethod
+    def _exact(x: Tensor) -> torch.dtype:
+        return torch.float64 if x.dtype == torch.float64 else torch.float32  # half precision is too coarse for angles
+
+    def _table(self, index: Tensor, exact: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of each angle, #B 1 N D/2."""
+        cos, sin = rotation(index, self.head_dim, self.base, exact)
+        return cos[:, None], sin[:, None]
+
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        exact = cos.dtype
         if self.layout == "halves":
             a, b = x.to(exact).chunk(2, -1)
             rotated = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -53,3 +69,24 @@ class RotaryPositions(nn.Module):
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, base={self.base}, layout={self.layout!r}"
+
+
+class PassRotation:
+    """Rotary positions in one pass: tables are kept for the given index tensors, which do not change meanwhile."""
+
+    def __init__(self, rotary: RotaryPositions, indices: Sequence[Int[Tensor, "#B N"]]) -> None:
+        self.rotary, self.indices = rotary, indices
+        self.tables: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}  # by place in `indices`
+
+    def table(self, index: Int[Tensor, "#B N"], exact: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of each angle, kept for an index of the pass."""
+        for place, own in enumerate(self.indices):
+            if own is index:
+                if (place, exact) not in self.tables:
+                    self.tables[place, exact] = self.rotary._table(index, exact)
+                return self.tables[place, exact]
+        return self.rotary._table(index, exact)
+
+    def transform(self, x: Float[Tensor, "B H N D"], index: Int[Tensor, "#B N"]) -> Float[Tensor, "B H N D"]:
+        """Rotate each vector by its position."""
+        return self.rotary._rotate(x, *self.table(index, self.rotary._exact(x)))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
 POOLING_MODES = ("mean", "first", "max")
-BATCH_TOKENS = {"cpu": 2048, "cuda": 32_768}  # tokens of a batch: what fits the caches of a CPU, what fills a GPU
+BATCH_TOKENS = {"cpu": 1024, "cuda": 32_768}  # tokens of a batch: what fits the caches of a CPU, what fills a GPU
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,10 @@ def _packing_model(model: Any) -> Any:
 
 
 def _batches(lengths: list[int], tokens: int, padded: bool) -> Iterator[slice]:
-    """Yield slices of sorted lengths of about `tokens` tokens each; `padded`: padding counts."""
+    """Yield slices of sorted lengths of about equal size, at most `tokens` tokens each; `padded`: padding counts."""
     start = total = 0
+    whole = sum(lengths)
+    tokens = -(-whole // -(-whole // tokens))  # not full ones and a rest
     for i, length in enumerate(lengths):
         more = length * (i + 1 - start) if padded else total + length
         if i > start and more > tokens:

@@ -166,6 +166,7 @@ def _checkpointed(forward: Any) -> Any:
             return forward(*inputs, **named)
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
 
+    checkpointed_forward.wrap = _checkpointed  # type: ignore[attr-defined]  # for what replaces `forward`
     return checkpointed_forward
 
 
