@@ -5,7 +5,8 @@ data       bAbI 1k: 17,985 questions to train on, 2,015 of held-out training sto
 licence    CC BY 3.0 (Facebook, 2015)
 paper      Kumar et al., Ask Me Anything: Dynamic Memory Networks, ICML 2016, arXiv:1506.07285
 machine    one GPU: a recurrent network reads every word of a story
-expected   mean accuracy 93.6 %, 2 tasks failed (recalled from the paper, which trains a model for each task)
+expected   mean accuracy 93.6 %, 2 tasks failed (recalled from the paper, which trains a model for each task); public
+           implementations are far below it (67 % in the README of jhyuklee/dmn-pytorch)
 measured   not yet
 command    regard train dmn_babi --out runs/dmn
            regard train dmn_babi "data.tasks=(1,)" --out runs/dmn-1

@@ -62,20 +62,35 @@ class Queue:
         self.end = time.monotonic() + 60 * minutes
         self.running: list[Running] = []
         self.begun: set[str] = set()
+        self.known: list[dict[str, Any]] = []
         out.mkdir(parents=True, exist_ok=True)
 
     def run(self, pause: float = 0.5) -> None:
-        """Run jobs until all are done or the time is up."""
+        """Run jobs until all are done or the time is up; whatever ends it, no job is left behind."""
+        try:
+            self._work(pause)
+        finally:
+            self._interrupt()
+
+    def _work(self, pause: float) -> None:
         while time.monotonic() < self.end:
             self._collect()
-            waiting = [job for job in json.loads(self.jobs.read_text("utf-8")) if job["name"] not in self.begun]
+            waiting = [job for job in self._read() if job["name"] not in self.begun]
             if not waiting and not self.running:
                 return
             ready = [job for job in waiting if all(map(_is_there, job.get("needs", ())))]
             for job in ready[: max(0, self.slots - len(self.running))]:
                 self._train(job)
             time.sleep(pause)
-        self._interrupt()
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Return the jobs of the file; those of before while somebody is writing it."""
+        try:
+            self.known = json.loads(self.jobs.read_text("utf-8"))
+        except ValueError:
+            if not self.known:
+                raise
+        return self.known
 
     def _train(self, job: dict[str, Any]) -> None:
         self.begun.add(job["name"])

@@ -92,3 +92,22 @@ def test_every_owed_job_has_a_recipe_that_takes_its_settings():
     for each in jobs:
         assert each.keys() <= {"name", "recipe", "minutes", "set", "needs", "device"}
         override_recipe(load_recipe(each["recipe"]), each["set"])
+
+
+def test_a_file_that_is_being_written_is_read_again_later(run, monkeypatch):
+    texts = [json.dumps([job("first")]), '[{"name": "fir', json.dumps([job("first"), job("second")])]
+    monkeypatch.setattr(train_many.json, "loads", lambda _: loads(texts.pop(0) if len(texts) > 1 else texts[0]))
+    loads = json.JSONDecoder().decode
+    out, _ = run([job("first")])
+    assert (out / "second/evaluation.json").exists()
+
+
+def test_jobs_do_not_outlive_the_script(run, tmp_path, monkeypatch):
+    def fails(self):
+        if (self.out / "one/words").exists():
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(train_many.Queue, "_collect", fails)
+    with pytest.raises(ValueError, match="a bug"):
+        run([job("one", "slow")])
+    assert "one: train interrupted" in (tmp_path / "runs/summary.txt").read_text()

@@ -13,7 +13,8 @@ from regard.attention.mask import (
     SegmentMask,
     WindowMask,
 )
-from regard.attention.mechanisms.softmax import SoftmaxAttention
+from regard.models.vit import Config as ViTConfig
+from regard.models.vit import ViT
 
 
 def by_hand(mask, b, n, m):
@@ -90,20 +91,29 @@ def test_a_mask_without_a_formula_says_so():
         Mask().dense(1, 2, 2)
 
 
-def test_the_mask_of_a_kernel_is_made_once_for_all_layers_and_fits_each_size():
-    mask = PaddingMask(torch.tensor([2, 4]))
-    small, same = (mask.sdpa(2, 3, 4, torch.float32, torch.device("cpu"))["attn_mask"] for _ in range(2))
-    assert small is same
-    assert torch.equal(small == 0, mask.dense(2, 3, 4))
-    assert torch.equal(mask.sdpa(2, 4, 5, torch.float64, torch.device("cpu"))["attn_mask"] == 0, mask.dense(2, 4, 5))
+def test_the_layers_of_a_pass_share_what_is_made_of_a_mask_and_passes_do_not():
+    dtype, device = torch.float32, torch.device("cpu")
+    lengths = torch.tensor([3, 5])
+    kept = PaddingMask(lengths)
+    first = kept.for_pass()
+    made = first.sdpa(2, 5, 5, dtype, device)["attn_mask"]
+    assert first.sdpa(2, 5, 5, dtype, device)["attn_mask"] is made
+    lengths.copy_(torch.tensor([5, 1]))
+    for mask in (kept, kept.for_pass()):
+        found = mask.sdpa(2, 5, 5, dtype, device)["attn_mask"]
+        allowed = found == 0 if found.is_floating_point() else found
+        assert torch.equal(allowed, kept.dense(2, 5, 5))
 
 
-def test_a_mask_first_used_for_inference_serves_training_later():
-    mask, q = CausalMask() & PaddingMask(torch.tensor([3, 4])), torch.randn(2, 2, 4, 8)
-    attend = SoftmaxAttention()
+def test_a_kept_mask_serves_inference_and_training_in_turn():
+    """A tensor that inference made cannot be saved for a gradient."""
+    mask = PaddingMask(torch.tensor([3, 5]))
+    stack = ViT(ViTConfig(num_classes=2, image_size=8, patch_size=4, width=8, heads=2, layers=2, ffn=16)).eval().encoder
+    x = torch.randn(2, 5, 8, requires_grad=True)
     with torch.inference_mode():
-        expected = attend(q, q, q, mask)
-    q.requires_grad_()
-    out = attend(q, q, q, mask)
-    out.sum().backward()
-    torch.testing.assert_close(out, expected.clone())
+        wanted = stack(x, mask)
+    found = stack(x, mask)
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), wanted.clone())
+    mask.lengths.fill_(2)
+    assert not torch.allclose(stack(x, mask), found)

@@ -426,6 +426,25 @@ def test_a_softmax_of_four_axes_that_is_no_attention_is_passed_over(recwarn):
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("way", ["einsum", "matmul"])
+def test_gates_that_mix_experts_are_no_attention(way, recwarn):
+    class Mixture(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.experts = nn.Linear(4, 3), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):  # B N C
+            x = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0]
+            gates, outs = self.gate(x).softmax(-1), torch.stack([expert(x) for expert in self.experts], 2)
+            return torch.einsum("bne,bnec->bnc", gates, outs) if way == "einsum" else gates @ self.experts[0](x)[:, :3]
+
+    model = Mixture()
+    with watch(model) as seen:
+        model(torch.randn(2, 5, 4))
+    assert len(seen.calls("")) == 1
+    assert not recwarn.list
+
+
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,10 @@ from regard.export import PLANS, REFUSED, export_model
 from regard.export import folder as export_folder
 from regard.export.folder import line_difference, make_plan, make_script, run_script
 from regard.export.plan import Plan
+from regard.models import gpt
 from regard.tasks import PREDICTORS
+from regard.tasks.text.language_modeling import TextGenerator
+from regard.tokens.tokenizer import Tokenizer
 from tests.contracts.test_predictors import predictor
 
 needs_onnx = pytest.mark.skipif(
@@ -62,6 +65,16 @@ def test_the_script_is_short_and_answers_without_regard(exported):
     found = predictor("classification")("A cat sleeps.")
     printed = run_script(exported.folder, ["A cat sleeps."])
     assert line_difference(f"{found.label}\t{found.probability:.4f}", printed) < 1e-3
+
+
+def test_the_script_keeps_the_letters_of_a_prompt_that_the_model_does_not_know(tmp_path):
+    text = Tokenizer.train(["a cat and a dog sat"], kind="char", size=40)
+    sizes = {"width": 8, "heads": 2, "layers": 1, "ffn": 16, "length": 24}
+    one = TextGenerator(gpt.GPT(gpt.Config(vocab=text.size, eos=text.eos, **sizes)).eval(), text)
+    assert "T" in "".join(one.examples)  # which the model does not know
+    found = export_model(one, tmp_path / "out", "torch", check=True)
+    assert found.differences[-1].what == "run.py"
+    assert run_script(tmp_path / "out", ["A cat!"]).startswith("A cat!")
 
 
 def test_a_script_that_imports_regard_fails_in_the_check(tmp_path):

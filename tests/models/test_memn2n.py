@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import regard
 from regard.attention.mechanisms.softmax import SoftmaxAttention
@@ -43,13 +44,20 @@ def position_encoding(sentence, table):
 def reference(m, sentences, length, question, hops):
     """One story in loops, from the equations of the paper; every hop is softmax attention with scale 1."""
     adjacent = m.config.tying == "adjacent"
-    u = position_encoding(question, m.words[:, 0] if adjacent else m.questions[:, 0])
+    scale = m.config.position_scale
+    u = scale * position_encoding(question, m.words[:, 0] if adjacent else m.questions[:, 0])
     attend = SoftmaxAttention(scale=1.0)
     for hop in range(hops):
         a, c = (hop, hop + 1) if adjacent else (0, 1)
         rows = range(length)
-        keys = torch.stack([position_encoding(sentences[i], m.words[:, a]) + m.ages[length - 1 - i, a] for i in rows])
-        values = torch.stack([position_encoding(sentences[i], m.words[:, c]) + m.ages[length - 1 - i, c] for i in rows])
+        keys, values = (
+            torch.stack(
+                [scale * position_encoding(sentences[i], m.words[:, t]) + m.ages[length - 1 - i, t] for i in rows]
+            )
+            for t in (a, c)
+        )
+        if m.config.empty_slots:  # zeros, and nothing masked
+            keys, values = (F.pad(x, (0, 0, 0, m.config.max_sentences - length)) for x in (keys, values))
         out = attend(u[None, None, None], keys[None, None], values[None, None])
         u = (u if adjacent else m.between(u)) + out[0, 0, 0]
     return (m.words[2 : 2 + m.config.num_classes, -1] if adjacent else m.head.weight) @ u
@@ -58,9 +66,9 @@ def reference(m, sentences, length, question, hops):
 def test_hops_equal_softmax_attention_with_scale_one():
     x, lengths, q = story()
     x[0, 0, 1] = UNKNOWN
-    for tying in ("adjacent", "layerwise"):
+    for tying, empty_slots in (("adjacent", True), ("adjacent", False), ("layerwise", True), ("layerwise", False)):
         for hops in (1, 3):
-            m = model(tying=tying, hops=hops)
+            m = model(tying=tying, hops=hops, empty_slots=empty_slots, position_scale=1.0 + empty_slots)
             found = m(x, lengths, q)
             wanted = torch.stack([reference(m, x[i], int(lengths[i]), q[i], hops) for i in range(3)])
             torch.testing.assert_close(found, wanted)
@@ -98,7 +106,7 @@ def test_padding_and_gaps_in_ages():
 
 def test_watch_sees_the_weights_of_every_hop():
     x, lengths, q = story()
-    m = model()
+    m = model(empty_slots=False)
     with regard.watch(m) as seen:
         _, scores = m.read(x, lengths, q)
     traces = seen.traces("hop")
@@ -106,6 +114,20 @@ def test_watch_sees_the_weights_of_every_hop():
     torch.testing.assert_close(traces[1].weights[2, 0, 0, :2], scores[2, 1, :2].softmax(-1).to(traces[1].weights.dtype))
     for trace in traces:
         torch.testing.assert_close(trace.weights.sum(-1), torch.ones(3, 1, 1, dtype=trace.weights.dtype))
+
+
+def test_empty_slots_take_their_share_and_a_full_memory_has_none():
+    x, lengths, q = story()
+    m, full = model(hops=1), model(hops=1, max_sentences=5)
+    for each in (m, full):
+        with regard.watch(each) as seen:
+            scores = each.read(x, lengths, q)[1][:, 0]
+        found = seen.traces("hop")[0].weights[:, 0, 0]
+        for i, n in enumerate(lengths.tolist()):
+            own = scores[i, :n].exp()
+            wanted = own / (own.sum() + each.config.max_sentences - n)
+            torch.testing.assert_close(found[i, :n], wanted.to(found.dtype))
+        assert (float(found[0].sum()) > 1 - 1e-6) == (each is full)
 
 
 def test_more_answers_than_words_are_refused():

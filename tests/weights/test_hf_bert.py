@@ -7,8 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import regard
 from regard.core.errors import BadInput
 from regard.models.bert import BERT, Config
+from regard.tasks.text.classification import TextClassifier
 from regard.tokens.tokenizer import Tokenizer
 from regard.weights.folder import load_model
 from regard.weights.hf import bert
@@ -92,6 +94,17 @@ def test_the_tokenizer_is_saved_and_must_fit(tmp_path):
     bert.save(tmp_path / "n", model(vocab=text.size - 1), text)
     with pytest.raises(BadInput, match=f"has {text.size} tokens, its weights have {text.size - 1}"):
         bert.load(tmp_path / "n")
+
+
+def test_a_predictor_is_saved_with_its_tokenizer_and_labels(tmp_path):
+    text = Tokenizer.train(["a dog and a cat"], kind="bert", size=40)
+    one = TextClassifier(model(vocab=text.size, head="classes(2)"), text, ["bad", "good"], 12)
+    bert.save(tmp_path / "m", one)
+    assert json.loads((tmp_path / "m/config.json").read_text())["id2label"] == {"0": "bad", "1": "good"}
+    again = regard.load(tmp_path / "m")
+    assert again("a dog").probabilities == pytest.approx(one("a dog").probabilities, abs=1e-6)
+    bert.save(tmp_path / "n", one.model, text)  # without labels: the names that transformers would generate
+    assert json.loads((tmp_path / "n/config.json").read_text())["id2label"] == {"0": "LABEL_0", "1": "LABEL_1"}
 
 
 def test_other_folders_raise(tmp_path):

@@ -102,6 +102,13 @@ def test_a_tensor_far_larger_than_the_weights_is_refused_before_it_is_filled(mak
         assert torch.randn(1000, 1000).shape == torch.ones(1000, 1000).shape
 
 
+def test_tensors_that_are_too_large_together_are_refused(tmp_path):
+    made, stored = [], {"a": torch.ones(100)}
+    with pytest.raises(BadInput, match="larger model than the 100 weights"), building({}, stored, tmp_path):
+        made.extend(nn.Linear(1000, 1000, bias=False) for _ in range(20))
+    assert len(made) == 10  # 2 x 100 + 10 million
+
+
 VALUES = [[], [1], {}, {"a": [1]}, "words", None, True, -1, 0, 1.5, 10**30, [[[]]]]
 
 

@@ -9,6 +9,7 @@ keys: with N queries and M keys, n runs over M - N .. M - 1.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -26,7 +27,8 @@ class Mask:
     batched = False  # whether the formula reads b
     kinds: frozenset[str] = frozenset({"any"})  # what a mechanism must support
     token_positions: tuple[Tensor, Tensor] | None = None  # of queries #B N and keys #B M, unless they are their indices
-    _made: tuple[Any, Tensor] | None = None  # the newest mask for SDPA, and the sizes it is for
+    _made: dict[Any, Tensor] | None = None  # of one pass: masks for SDPA, by the sizes they are for
+    _kept: Mask | None = None  # of one pass: the mask that it is a copy of
 
     def allow(self, b: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Return whether query n of input b may attend to key m; index tensors that broadcast -> bool."""
@@ -43,6 +45,17 @@ class Mask:
         """The part that marks padding, or None."""
         return None
 
+    def for_pass(self) -> Mask:
+        """Return the same mask for one pass of a model, in which its layers share the tensors that are made of it.
+
+        A mask itself keeps none: its lengths may change, and it may serve inference, training and graphs in turn.
+        """
+        if torch.compiler.is_compiling():
+            return self
+        found = copy.copy(self)
+        found._made, found._kept = {}, self._kept or self
+        return found
+
     def dense(
         self, batch: int, n: int, m: int, device: torch.device | str = "cpu", rows: Rows = slice(None)
     ) -> Bool[Tensor, "#B 1 rows M"]:
@@ -58,17 +71,16 @@ class Mask:
     ) -> dict[str, Any]:
         """Return the arguments of `scaled_dot_product_attention` for this mask (and a bias).
 
-        Without a bias they are made once for all layers that share the mask, and in the form that the kernels convert a
-        mask to. Compiled code makes them anew: blocks share a graph, so the first one cannot be the one that does it.
+        Compiled code makes them for every layer: blocks share a graph, so the first one cannot be the one that does it.
         """
         if bias is not None:
             return {"attn_mask": bias.to(dtype).masked_fill(~self.dense(batch, n, m, device), float("-inf"))}
-        if torch.compiler.is_compiling():
+        if self._made is None or torch.compiler.is_compiling():
             return {"attn_mask": self.dense(batch, n, m, device)}
-        key = batch, n, m, dtype, device, torch.is_inference_mode_enabled()  # such tensors have no gradients later
-        if self._made is None or self._made[0] != key:
-            self._made = key, self.additive(batch, n, m, dtype, device)
-        return {"attn_mask": self._made[1]}
+        key = batch, n, m, dtype, device
+        if key not in self._made:  # in the form that the kernels convert a mask to
+            self._made[key] = self.additive(batch, n, m, dtype, device)
+        return {"attn_mask": self._made[key]}
 
     def additive(
         self, batch: int, n: int, m: int, dtype: torch.dtype, device: torch.device, bias: Tensor | None = None
@@ -86,7 +98,7 @@ class Mask:
     def flex(self, batch: int, n: int, m: int, device: torch.device) -> Any:
         """Return the FlexAttention block mask; cached if it does not depend on the batch."""
         if not self.batched:
-            return _static_block_mask(self, n, m, device)
+            return _static_block_mask(self._kept or self, n, m, device)
         return _block_mask(self, batch, n, m, device)
 
     def to_text(self, n: int, m: int | None = None, batch: int = 0) -> str:

@@ -184,6 +184,7 @@ class Decoder(Stack):
         pass_state = PassState() if pass_state is None else pass_state
         if self.causal:
             mask = CausalMask() if mask is None else CausalMask() & mask
+        mask, memory_mask = (None if one is None else one.for_pass() for one in (mask, memory_mask))
         index = self.position_ids(x.shape[1], x.device)
         x, where = self.add_positions(x, index), self.position_info(index, index, query_positions)
         cross = None

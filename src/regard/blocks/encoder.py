@@ -171,6 +171,7 @@ class Encoder(Stack):
     ) -> Float[Tensor, "B N C"]:
         """Do the same for tokens at the positions `index`."""
         pass_state = PassState() if pass_state is None else pass_state
+        mask = None if mask is None else mask.for_pass()
         x, where = self.add_positions(x, index), self.position_info(index, index, position_vectors)
         return self.final_norm(self.apply_blocks(x, mask, where, pass_state))
 
@@ -191,6 +192,7 @@ class Encoder(Stack):
     ) -> list[Float[Tensor, "B N C"]]:
         """Return the vectors after the first n blocks, for each n of `after`, not normed."""
         pass_state = PassState() if pass_state is None else pass_state
+        mask = None if mask is None else mask.for_pass()
         index = torch.arange(x.shape[1], device=x.device)[None]
         x, where = self.add_positions(x, index), self.position_info(index, index)
         found = {0: x}

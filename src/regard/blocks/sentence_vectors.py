@@ -18,22 +18,28 @@ from regard.core.shapes import Float, Int, Tensor
 from regard.tokens.story_words import PAD, UNKNOWN
 
 
-def sentence_vectors(words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"]) -> Float[Tensor, "N tables D"]:
-    """Return the vectors of sentences, by every table of word vectors."""
+def sentence_vectors(
+    words: Int[Tensor, "N W"], table: Float[Tensor, "V tables D"], scale: float = 1.0
+) -> Float[Tensor, "N tables D"]:
+    """Return the vectors of sentences, by every table of word vectors; `scale` is a factor of all weights."""
     slopes, offsets = position_encoding_lines(words != PAD, table.dtype)
-    known = (words > UNKNOWN).to(table.dtype)
-    number, length = words.shape
-    # of a matrix, embedding_bag computes these itself, by a division that fixes a program of torch.export
-    starts = torch.arange(number, device=words.device) * length
-    flat, sloped = (
-        F.embedding_bag(
-            words.flatten(), table.flatten(1), starts, mode="sum", per_sample_weights=(weights * known).flatten()
-        ).unflatten(1, table.shape[1:])
-        for weights in (offsets, slopes)
-    )
     width = table.shape[-1]
     k = torch.arange(1, width + 1, device=words.device, dtype=table.dtype)
-    return flat + k / width * sloped
+    both = torch.cat([table, k / width * table]).flatten(1)
+    known = torch.where(words > UNKNOWN, words, PAD)
+    again = torch.where(words > UNKNOWN, words + len(table), PAD)
+    number, length = words.shape  # not len: it fixes a program of torch.export
+    # of a matrix, embedding_bag computes these itself, by a division that fixes it as well
+    starts = torch.arange(number, device=words.device) * (2 * length)
+    bags = F.embedding_bag(
+        torch.cat([known, again], 1).flatten(),
+        both,
+        starts,
+        mode="sum",
+        per_sample_weights=scale * torch.cat([offsets, slopes], 1).flatten(),
+        padding_idx=PAD,
+    )
+    return bags.unflatten(1, table.shape[1:])
 
 
 def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:

@@ -129,20 +129,23 @@ def evaluate(
         found = _evaluate_maps(str(folder), data or "scenes", maps, (split or ["test"])[0], limit, device)
         _write(found, output)
         return 0
-    place = _folder(folder)
-    own = _data(place, data, {"source": from_, "target": to, "limit": limit})
-    given = (("beam_size", beam_size), ("length_penalty", length_penalty), ("stride", stride))
-    search = {name: value for name, value in given if value is not None}
-    found = measure(place, split, weights=weights, device=device, data=own, **search)
-    metrics = [Metric(**each) for each in found["metrics"]]
-    for part, numbers in found["results"].items():
-        print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
-    for spec in attention or ():
-        with _recording_refusal(found, spec):
-            other = measure(place, split, weights=weights, device=device, data=own, attention=spec, **search)["results"]
-            for part, numbers in other.items():
-                print("\n".join(describe_report(f"{part}, {spec}", numbers, metrics, found["split_size"])))
-            found.setdefault("attention", {})[spec] = other
+    with _own_format(_folder(folder)) as place:
+        own = _data(place, data, {"source": from_, "target": to, "limit": limit})
+        given = (("beam_size", beam_size), ("length_penalty", length_penalty), ("stride", stride))
+        how = {"weights": weights, "device": device, "data": own} | {
+            k: value for k, value in given if value is not None
+        }
+        found = measure(place, split, **how)
+        metrics = [Metric(**each) for each in found["metrics"]]
+        for part, numbers in found["results"].items():
+            print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
+        for spec in attention or ():
+            with _recording_refusal(found, spec):
+                other = measure(place, split, attention=spec, **how)["results"]
+                for part, numbers in other.items():
+                    print("\n".join(describe_report(f"{part}, {spec}", numbers, metrics, found["split_size"])))
+                found.setdefault("attention", {})[spec] = other
+    found["model"] = str(folder)
     _write(found, output)
     print_status(f"{found['parameters']:,} parameters on {found['machine']}{_beams(found)}")
     return FAILED if "refused" in found else 0
@@ -278,6 +281,25 @@ def _folder(named: Path) -> Path:
     if not named.is_dir():
         raise BadInput(f"{named} is a file, not a folder")
     return named
+
+
+@contextmanager
+def _own_format(folder: Path) -> Iterator[Path]:
+    """Yield the folder of a model; of a checkpoint of texts from another library, one with the same in our format."""
+    from tempfile import TemporaryDirectory
+
+    import regard
+    from regard.weights.checkpoint_formats import find_image_importer
+    from regard.weights.folder import CONFIG, read_json
+
+    file = folder / CONFIG
+    is_own = (folder / "recipe.json").is_file() or not file.is_file() or "model_type" not in read_json(file)
+    if is_own or find_image_importer(folder):
+        yield folder
+        return
+    with TemporaryDirectory() as scratch:
+        regard.save(regard.load(folder), Path(scratch) / "model")
+        yield Path(scratch) / "model"
 
 
 def _data(folder: Path, corpus: str | None, changes: dict[str, Any]) -> Any:

@@ -153,7 +153,7 @@ def see(
       regard see "Two dogs are playing in the snow." --to de
       regard see "Where is the station?" --to fr --view heads -o heads.png
       regard see "Good morning." --to de --output page.html
-      regard see "An unbelievably fluffy dog." --to de --words
+      regard see "A little boy is riding a horse." --to de --words
       regard see "The animal was too tired." --view encoder --layer 2 --head 5
       regard see "The animal was too tired." --model minilm --view rollout
       regard see "ROMEO: I love" --model shakespeare --view layers

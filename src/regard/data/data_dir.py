@@ -37,6 +37,8 @@ def find_dataset(name: str | Path) -> Path:
         return known
     if path.is_dir():
         return path
+    if path.is_file():
+        raise BadInput(f"{name} is a file; expected the folder of a dataset, or its name")
     searched = ", ".join(str(folder) for folder in folders)
     raise BadInput(
         f"no dataset '{name}' (searched in {searched}){describe_missing(str(name))}; set REGARD_DATA to the folder "

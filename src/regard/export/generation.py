@@ -129,7 +129,7 @@ for text in sys.argv[1:]:
     logits, *state = start(np.array([prompt]))
     written, limit = [], min({CONTINUED}, config["length"] - len(prompt))
 {WRITE}\
-    print(tokenizer.decode(prompt + written))
+    print(text + tokenizer.decode(prompt + written)[len(tokenizer.decode(prompt)) :])
 """
     return Plan(
         graphs,

@@ -17,6 +17,9 @@ sentence would be a bag. T is learned by age, that of the newest sentence first.
 model from relying on exact ages. Padding and unknown words embed to zero. An answer is a class, and with adjacent tying
 also a word.
 
+The memory has `max_sentences` slots. With `empty_slots` the softmax is over all of them, as in the paper: a slot
+without a sentence scores 0 and holds zeros, so that a hop may leave u as it is. Without, it is over the sentences.
+
 Sukhbaatar, Szlam, Weston, Fergus: End-To-End Memory Networks. NeurIPS 2015. arXiv:1503.08895
 """
 
@@ -32,6 +35,7 @@ from torch import nn
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
 from regard.blocks.sentence_vectors import sentence_vectors
+from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
@@ -48,6 +52,8 @@ class Config:
     hops: int = 3
     max_sentences: int = 50  # ages that have a vector; older sentences share the last
     tying: Literal["adjacent", "layerwise"] = "adjacent"
+    empty_slots: bool = True  # the softmax is over max_sentences slots, not over the sentences alone
+    position_scale: float = field(1.0, above=0)  # factor of l; 2 in the authors' code, whose weights are about 1
 
 
 SIZES: dict[str, dict[str, Any]] = {"tiny": {"width": 20, "hops": 2}, "base": {}}
@@ -97,13 +103,16 @@ class MemN2N(ModelContract):
         real = place < story_lengths[:, None]
         ages = story_lengths[:, None] - 1 - place if ages is None else ages
         ages = ages.clamp(0, c.max_sentences - 1)
-        memory = sentence_vectors(sentences.flatten(0, 1), self.words).unflatten(0, sentences.shape[:2])
+        memory = sentence_vectors(sentences.flatten(0, 1), self.words, c.position_scale).unflatten(
+            0, sentences.shape[:2]
+        )
         memory = (memory + F.embedding(ages, self.ages.flatten(1)).view_as(memory)).unbind(2)
-        u = sentence_vectors(questions, self.words if adjacent else self.questions)[:, 0]
+        u = sentence_vectors(questions, self.words if adjacent else self.questions, c.position_scale)[:, 0]
+        empty = (c.max_sentences - story_lengths).clamp(min=0)[:, None] if c.empty_slots else None
         scores = []
         for number, hop in enumerate(self.hops):
             keys, values = memory[number : number + 2] if adjacent else memory
-            read, score = hop(u, keys, values, real, linear)
+            read, score = hop(u, keys, values, real, linear, empty)
             u = (u if adjacent else self.between(u)) + read
             scores.append(score)
         answers = self.words[FIRST_ANSWER : FIRST_ANSWER + c.num_classes, -1] if adjacent else self.head.weight
@@ -111,7 +120,7 @@ class MemN2N(ModelContract):
 
 
 class Hop(nn.Module):
-    """Softmax attention of one query, with scale 1, over the sentences of a story."""
+    """Softmax attention of one query, with scale 1, over the sentences of a story and the empty slots."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,12 +133,23 @@ class Hop(nn.Module):
         values: Float[Tensor, "B S D"],
         real: Bool[Tensor, "B S"],
         linear: bool | Bool[Tensor, ""],
+        empty: Int[Tensor, "B 1"] | None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"]]:
         """Return what was read, and the scores of the sentences."""
-        scores = torch.einsum("bsd,bd->bs", keys, u)
+        scores = (keys * u[:, None]).sum(-1)  # on a CPU twice as fast as a batched product
         if isinstance(linear, Tensor):  # on a GPU, where reading it would wait for the device
-            weights = torch.where(linear, scores * real, masked_softmax(scores, real).to(u.dtype))
+            weights = torch.where(linear, scores * real, softmax_over_slots(scores, real, empty))
         else:
-            weights = scores * real if linear else masked_softmax(scores, real).to(u.dtype)
+            weights = scores * real if linear else softmax_over_slots(scores, real, empty)
         weights = self.observed(weights[:, None, None])[:, 0, 0]
-        return torch.einsum("bs,bsd->bd", weights, values), scores
+        return (weights[:, None] @ values)[:, 0], scores
+
+
+def softmax_over_slots(
+    scores: Float[Tensor, "B S"], real: Bool[Tensor, "B S"], empty: Int[Tensor, "B 1"] | None
+) -> Float[Tensor, "B S"]:
+    """Return the weights of the sentences; so many empty slots, if any are counted, score 0 each."""
+    if empty is None:
+        return masked_softmax(scores, real).to(scores.dtype)
+    with_empty = torch.cat([scores, empty.to(scores.dtype).log()], 1)  # exp(log n) = n exp(0)
+    return masked_softmax(with_empty, torch.cat([real, empty > 0], 1))[:, :-1].to(scores.dtype)

@@ -38,7 +38,7 @@ from regard.attention.observed_weights import ObservedWeights
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
-from regard.tokens.story_words import UNKNOWN, check_answers
+from regard.tokens.story_words import PAD, UNKNOWN, check_answers
 
 HASH = 1_000_003  # a prime
 
@@ -149,8 +149,8 @@ class MemNN(ModelContract):
             ids = c.vocab + (windows * powers).sum(-1) % c.ngram_rows
             features = torch.cat([features, ids], 1)
             real.append(known.unfold(1, n, 1).all(-1))
-        weights = torch.cat(real, 1).to(table.dtype)
-        bags = F.embedding_bag(features, table.flatten(1), mode="sum", per_sample_weights=weights)
+        features = torch.where(torch.cat(real, 1), features, PAD)
+        bags = F.embedding_bag(features, table.flatten(1), mode="sum", padding_idx=PAD)
         return bags.view(-1, *table.shape[1:])
 
 

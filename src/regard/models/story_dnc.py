@@ -137,7 +137,7 @@ class StoryDNC(ModelContract):
     ) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T H N"]]:
         """Return the controller's output with what was read, and the addresses of all heads, at every step."""
         machine = self.machine
-        state, outputs, addresses = machine.start(len(inputs)), [], []
+        state, outputs, addresses = machine.start(inputs.shape[0]), [], []
         known = machine.controller.inputs(inputs)
         for x, is_real in zip(known.unbind(1), real[..., None].unbind(1), strict=True):
             h, state = machine.step(x, state, is_real)

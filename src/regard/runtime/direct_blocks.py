@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from regard.attention.joins.concat import OutputProjection
-from regard.attention.kv_cache import KVCache
 from regard.attention.mask import DocumentMask, Mask, PaddingMask
 from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.attention.multihead import MultiHeadAttention
@@ -164,19 +163,14 @@ class DirectDecoderBlocks(DirectBlocks):
         number, fits = len(self.c), isinstance(table.filled, int) and table.filled <= MAX_KEYS
         if not fits or len(memories) < number or not self.is_plain(x, positions):
             return Decoder.step_blocks(self.stack, x, state, positions)
-        caches = [self._allocated(cache, x) for cache in state.caches]
+        empty = x.new_empty(inputs, self.heads, 0, self.head_dim)
+        caches = [cache.allocate(empty, empty) for cache in state.caches]
         pasts = [
             CCache(cache.k.data_ptr(), cache.v.data_ptr(), cache.capacity, table.filled, _address(allowed))
             for cache in caches
         ]
         arrays = (CCache * number)(*pasts), (CMemory * number)(*memories)
         return self.call("decoder_steps", x, inputs, beams, *arrays), caches
-
-    def _allocated(self, cache: KVCache, x: Tensor) -> KVCache:
-        if cache.k is not None:
-            return cache
-        shape = len(x), self.heads, cache.capacity, self.head_dim
-        return KVCache(cache.capacity, x.new_zeros(shape), x.new_zeros(shape))
 
 
 def _memory(k: Tensor, v: Tensor, allowed: Tensor | None, inputs: int) -> CMemory | None:

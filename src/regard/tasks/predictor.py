@@ -102,10 +102,10 @@ class Predictor:
         is_single = all(single)
         if any(single) and not is_single:  # else a text would be taken for a list of letters
             one, other = (single.index(each) for each in (True, False))
-            require_iterable(inputs[other], f"{list(cls.inputs)[other]}s")
+            require_iterable(inputs[other], f"{list(cls.inputs)[other].removesuffix('s')}s")
             a, b = (list(cls.inputs)[each] for each in (one, other))
             raise BadInput(f"Give one value per field, or a list per field; got one {a} and several {b}s.")
-        columns = [[given] if is_single else list(require_iterable(given, f"{name}s")) for name, given in zip(cls.inputs, inputs, strict=True)]  # fmt: skip  # noqa: E501
+        columns = [[given] if is_single else list(require_iterable(given, f"{name.removesuffix('s')}s")) for name, given in zip(cls.inputs, inputs, strict=True)]  # fmt: skip  # noqa: E501
         sizes = {len(column) for column in columns}
         if len(sizes) > 1:
             counts = ", ".join(f"{len(column)} {name}s" for name, column in zip(cls.inputs, columns, strict=True))

@@ -284,8 +284,12 @@ def load_saved_recipe(folder: Path) -> Recipe:
     file = folder / "recipe.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no run: cannot read {file}: {error}") from None
+    except OSError as error:
+        raise BadInput(
+            f"{folder} holds no run: cannot read {file} ({(error.strerror or str(error)).lower()})"
+        ) from None
+    except ValueError:
+        raise BadInput(f"{file} is damaged: it is not JSON") from None
     return from_json(values, file)
 
 

@@ -118,7 +118,7 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
     found = result["validation"][result["final_weights"]]
     assert found["accuracy"] > 0.9
     assert found["images"] == 16
-    assert found["top5"] == 1.0
+    assert "top5" not in found  # of two labels
     assert 0 < found["loss"] < 0.5
     with pytest.raises(BadInput, match="no test split"):
         evaluate(out)
@@ -198,7 +198,7 @@ def test_what_a_saved_model_lacks_to_be_measured_is_one_line(trained, shapes, tm
     assert "has no classes" in said(tmp_path / "none")
     (tmp_path / "gpt2").mkdir()
     (tmp_path / "gpt2" / "config.json").write_text('{"model_type": "gpt2"}')
-    assert "a checkpoint of another library" in said(tmp_path / "gpt2")
+    assert "there is no model.safetensors" in said(tmp_path / "gpt2")
 
 
 def test_a_model_of_a_named_set_is_shown_the_set_in_its_own_order_and_crop(monkeypatch):

@@ -150,7 +150,7 @@ class ImageClassification(SplitTask[Any]):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "val", effort: int = 2) -> dict[str, Any]:
-        """Return the metrics of a model on a split: loss (nats per image), accuracy, top5, images."""
+        """Return the metrics of a model on a split: loss (nats per image), accuracy, images; top5 of many labels."""
         part, device = self.dataset(split), next(model.parameters()).device
         model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=device)
@@ -161,11 +161,12 @@ class ImageClassification(SplitTask[Any]):
             right = logits.topk(min(5, logits.shape[-1]), -1).indices == batch.labels[:, None]
             sums += torch.stack([nll, right[:, 0].sum(), right.sum()]).double()
         loss, first, five = (sums / len(part)).tolist()
-        return {"loss": loss, "accuracy": first, "top5": five, "images": len(part)}
+        top5 = {"top5": five} if logits.shape[-1] > 5 else {}  # of fewer labels one is always among five
+        return {"loss": loss, "accuracy": first, **top5, "images": len(part)}
 
 
 def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelImageDataset:
-    """Return the images of a name, preprocessed for a saved model, whose labels and channels they must have."""
+    """Return the images of a name, preprocessed for a saved model, which must know their labels and channels."""
     from regard.data.images.image_dataset import ImageDataset, ModelImageDataset
 
     task = saved["task"]
@@ -176,7 +177,7 @@ def evaluation_images(corpus: str, saved: Mapping[str, Any], changes: Mapping[st
         raise BadInput(f"only models of square images can be evaluated; this one reads {sides[0]} x {sides[1]} pixels")
     changes = {**changes, "grayscale": shown.channels == 1}
     data = ImageDataset(corpus, image_size=sides[0], **changes)
-    if sorted(data.labels()) != sorted(task["labels"]):
+    if not {*data.labels()} <= {*task["labels"]}:
         numbers = all(label.isdigit() for label in task["labels"])
         hint = "; its labels are numbers: set `labels` of the loaded model and save it" if numbers else ""
         raise BadInput(

@@ -14,6 +14,7 @@
     model, text = bert.load("bert-base-uncased")      a folder with config.json and model.safetensors
     model, text = bert.load(folder, head=None)        without its head
     bert.save("mine", model, text)                    BertForMaskedLM.from_pretrained("mine") reads it
+    bert.save("mine", regard.load("runs/sst2"))       the same of a predictor, with its labels
 
 The head is the one of the architecture that config.json names; a file without its tensors is refused. Without an
 architecture, the tensors decide.
@@ -36,6 +37,7 @@ from regard.weights.checkpoint_formats import (
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    label_maps,
     requires_feedforward,
     requires_softmax,
 )
@@ -128,14 +130,14 @@ def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json."""
     _check(config)
     kind, count = _head_name(config.head), _head_classes(config.head)
-    labels = {} if count is None else {str(n): f"LABEL_{n}" for n in range(count)}
+    labels = label_maps(count or 0)
     return {
         "model_type": "bert",
         "architectures": [CLASSES[kind]],
         **{name: getattr(config, field) for field, name in _FIELDS.items()},
         "intermediate_size": 4 * config.width if config.ffn is None else config.ffn,
         "hidden_act": {internal: external for external, internal in FEEDS.items()}[config.feedforward],
-        **({"id2label": labels, "label2id": {name: int(n) for n, name in labels.items()}} if labels else {}),
+        **labels,
         **_FIXED,
     }
 
@@ -161,14 +163,18 @@ def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Toke
     return model.eval(), text
 
 
-def save(folder: str | Path, model: BERT, text: Tokenizer | None = None) -> None:
-    """Write a folder for transformers, atomically."""
+def save(folder: str | Path, what: Any, text: Tokenizer | None = None) -> None:
+    """Write a folder for transformers, atomically: of a BERT, or of a predictor with its tokenizer and labels."""
+    model: BERT = what if isinstance(what, BERT) else what.model
+    text = getattr(what, "text", None) if text is None else text
+    labels = label_maps(getattr(what, "labels", None) or ())
     config = model.config
     state = export_state_dict(table(config), model)
     for copy in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
         state.pop(copy, None)  # as transformers: one name of shared tensors
     with atomic_folder(Path(folder), is_hf_folder("bert", _FILES)) as new:
-        write_json(new / "config.json", export_config(config) | ({} if text is None else {"pad_token_id": text.pad}))
+        pad = {} if text is None else {"pad_token_id": text.pad}
+        write_json(new / "config.json", export_config(config) | labels | pad)
         write_tensors(new / "model.safetensors", state)
         if text is not None:
             text.save(new)
