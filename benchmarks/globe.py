@@ -1,6 +1,6 @@
 """Codes of places on the globe, read by the same network of sines: land or ocean, and the weather between the cells.
 
-    python benchmarks/globe.py                      -> results/globe.json
+    python benchmarks/globe.py                      -> results/positions/globe.json
     python benchmarks/globe.py --minutes 7          in several goes: what is measured already is kept
 
 One SIREN (2 layers of width 128) with every code of GLOBE_POSITIONS in turn, Adam, rate 2e-3, cosine, 1,000 updates of
@@ -40,7 +40,7 @@ SEEDS = (1, 2, 3)
 STEPS, ROWS, RATE = 1000, 512, 2e-3
 BANDS = {"0-30": (0, 30), "30-60": (30, 60), "60-80": (60, 80), "80-90": (80, 91)}  # degrees
 SHOWN_SHARE = 0.1  # of the cells of the weather
-PATH = harness.RESULTS / "globe.json"
+PATH = harness.RESULTS / "positions" / "globe.json"
 
 
 def fit(positions: str, places: torch.Tensor, targets: torch.Tensor, outputs: int, seed: int, steps: int) -> SIREN:
@@ -123,11 +123,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
     parser.add_argument("--quick", action="store_true", help="few steps, one seed; nothing is written")
     args = parser.parse_args()
+    PATH.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     record: dict[str, Any] = json.loads(PATH.read_text("utf-8")) if PATH.exists() and not args.quick else {}
     kept = record.get("cases", [])
     done = {(case["task"], case["positions"], case["seed"]) for case in kept}
-    record = harness.machine() | {"threads": torch.get_num_threads(), "steps": STEPS, "cases": kept}
+    record = harness.machine() | {"threads": torch.get_num_threads(), "steps": STEPS, "merged": True, "cases": kept}
     for seed in SEEDS[: 1 if args.quick else args.seeds]:
         for task, run in TASKS.items():
             for name in [*SPECS, *(["nearest"] if task == "temperature" else [])]:
@@ -140,7 +141,7 @@ def main() -> None:
                 kept[-1] |= harness.lap()
                 print(task, name, seed, scores, f"{seconds} s", flush=True)
                 if not args.quick:
-                    harness.write(PATH.name, record)
+                    harness.write(f"positions/{PATH.name}", record)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Every positional encoding of the table on the same tasks: how it does at sizes that it was not trained on.
 
-    python benchmarks/positions.py                    -> results/positions.json
+    python benchmarks/positions.py                    -> results/positions/sizes.json
     python benchmarks/positions.py --minutes 7        in several goes: what is measured already is kept
     python benchmarks/positions.py --tasks back --encodings sequence/rotary --quick
 
@@ -14,7 +14,7 @@ neighbours, one of the globe cells of one degree from the equator southwards, on
     text      characters of Shakespeare, causal: trained at 64 characters; bits per character of the same 32 characters
               of the validation part at the end of 64, 128 and 256
     images    Fashion-MNIST, cut into patches of 4 x 4 pixels: trained on 12,800 images of 28 x 28 pixels, tested on the
-              first 1,000 of the test part, resized to 20, 28 and 40 pixels (accuracy %)
+              first 500 of the test part, resized to 20, 28 and 40 pixels (accuracy %)
 
 "-" where the encoding refuses the size. What a matrix shows is `regard.positions.similarity`, after training on `back`.
 """
@@ -47,8 +47,10 @@ TOKENS, BACK = 16, 3
 STEPS = {"back": 600, "text": 400, "images": 400}
 SIZES = {"back": (32, 64, 128), "text": (64, 128, 256), "images": (20, 28, 40)}
 TRAINED = {"back": 32, "text": 64, "images": 28}
-PATCH, TEST_IMAGES = 4, 1000
-PATH = harness.RESULTS / "positions.json"
+PATCH, TEST_IMAGES = 4, 500
+# The unit of a code of places is a cell; what has frequencies of its own gets a tenth of a period a cell.
+SPECS = {"GroundPositions": "ground(patch_size=1, reference=1.0)", "FourierFeatures": "fourier(scale=0.1)"}
+PATH = harness.RESULTS / "positions" / "sizes.json"
 
 
 def encodings() -> dict[str, tuple[Any, str]]:
@@ -64,7 +66,8 @@ def encodings() -> dict[str, tuple[Any, str]]:
 def make(table: Any, name: str, grid: Grid, causal: bool) -> Any:
     """Build an encoding for a grid of cells."""
     sizes = {"width": WIDTH, "heads": HEADS, "head_dim": WIDTH // HEADS, "length": grid[0] * grid[1], "causal": causal}
-    return build_part(table, name, "positions", **sizes, grid=grid, max_grid=grid, window=grid)
+    spec = SPECS.get(table[name][1], name)
+    return build_part(table, spec, "positions", **sizes, grid=grid, max_grid=grid, window=grid)
 
 
 class Attention(nn.Module):
@@ -255,7 +258,7 @@ def images(encoding: Any, seed: int, steps: int) -> dict[str, Any]:
         return F.unfold(chosen[:, None] - 0.3, PATCH, stride=PATCH).mT * 3
 
     def batch() -> Any:
-        rows = torch.randint(len(pictures), (32,), generator=rng)
+        rows = torch.randint(len(pictures), (16,), generator=rng)
         return (patches(pictures[rows]), (side, side)), labels[rows]
 
     train(model, steps, batch)
@@ -286,6 +289,13 @@ def at_sizes(task: str, score: Any) -> dict[str, float | None]:
 TASKS = {"back": back, "text": text, "images": images}
 
 
+def others(kept: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cases in the file that another run has measured meanwhile."""
+    known = {(case["task"], case["encoding"], case["seed"]) for case in kept}
+    found = json.loads(PATH.read_text("utf-8"))["cases"] if PATH.exists() else []
+    return [case for case in found if (case["task"], case["encoding"], case["seed"]) not in known]
+
+
 def main() -> None:
     """Measure what is missing in the record, and write after every case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -295,13 +305,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after this time")
     parser.add_argument("--quick", action="store_true", help="few steps, one seed; nothing is written")
     args = parser.parse_args()
+    PATH.parent.mkdir(parents=True, exist_ok=True)
     began, torch_threads = time.monotonic(), torch.get_num_threads()
     record: dict[str, Any] = json.loads(PATH.read_text("utf-8")) if PATH.exists() and not args.quick else {}
     kept = record.get("cases", [])
     done = {(case["task"], case["encoding"], case["seed"]) for case in kept}
     known = encodings()
+
+    def rank(case: dict[str, Any]) -> tuple[int, int, int]:
+        return [*TASKS].index(case["task"]), [*known].index(case["encoding"]), case["seed"]
+
     chosen = {name: known[name] for name in (args.encodings.split(",") if args.encodings else known)}
-    record = harness.machine() | {"threads": torch_threads, "steps": STEPS, "cases": kept}
+    record = harness.machine() | {"threads": torch_threads, "steps": STEPS, "merged": True, "cases": kept}
     with torch.random.fork_rng():
         for seed in SEEDS[: 1 if args.quick else args.seeds]:
             for task in args.tasks.split(",") if args.tasks else TASKS:
@@ -319,7 +334,9 @@ def main() -> None:
                     kept.append(case | harness.lap())
                     print(task, name, seed, case["scores"], f"{case['seconds']} s", flush=True)
                     if not args.quick:
-                        harness.write(PATH.name, record)
+                        kept += others(kept)
+                        kept.sort(key=rank)
+                        harness.write(f"positions/{PATH.name}", record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/positions.md into docs/assets/, from benchmarks/results and from the encodings.
+"""Draw the figures of docs/positions.md into docs/assets/, from benchmarks/results/positions and from the encodings.
 
 python docs/make_positions_figures.py            positions-similarity, positions-sizes, positions-latitude
 python docs/make_positions_figures.py --maps     positions-land, positions-temperature too: the networks of seed 1
@@ -32,34 +32,36 @@ TRAINED = {"back": "32", "text": "64", "images": "28"}
 
 def draw_similarity() -> Path | None:
     """Draw the matrix of every encoding after training."""
-    cases = [case for case in read("positions")["cases"] if "matrix" in case]
+    cases = [case for case in read("sizes")["cases"] if "matrix" in case]
     if not cases:
         return None
     columns, side, step = 6, 1.45, 1.95
     rows = -(-len(cases) // columns)
     layout = Layout(0.3 + columns * step, 0.5 + rows * step)
-    layout.text(0.15, 0.12, "What an encoding says of two positions, 24 x 24, blue below zero and red above", 10)
+    layout.text(
+        0.15, 0.12, "What an encoding says of two of 24 positions: dark is its lowest value, bright its highest", 10
+    )
     for at, case in enumerate(cases):
         matrix = np.asarray(case["matrix"])
         axes = layout.axes(0.2 + at % columns * step, 0.72 + at // columns * step, side, side)
-        most = float(np.abs(matrix).max()) or 1.0
-        draw_map(axes, matrix, Normalize(-most, most), "RdBu_r")
+        low, high = float(matrix.min()), float(matrix.max())
+        draw_map(axes, matrix, Normalize(low, max(high, low + 1e-3)))
         layout.text(0.2 + at % columns * step, 0.52 + at // columns * step, case["encoding"], 8)
     return save(layout.figure, ASSETS / "positions-similarity.png")
 
 
 def draw_sizes() -> Path | None:
     """Draw the score of every encoding at every size, one panel a task."""
-    found = {task: scores(task) for task in TITLES}
-    if not any(found.values()):
+    found = {task: table for task in TITLES if (table := scores(task))}
+    if not found:
         return None
-    names = [*next(table for table in found.values() if table)]
+    names = [*next(iter(found.values()))]
     height, width, left = 0.24 * len(names), 2.55, 1.75
     layout = Layout(left + len(found) * (width + 0.25) + 0.1, 0.85 + height + 0.55)
     for at, (task, table) in enumerate(found.items()):
         axes = layout.axes(left + at * (width + 0.25), 0.85, width, height)
         layout.text(left + at * (width + 0.25), 0.15, TITLES[task], 10)
-        sizes = [*next(iter(table.values()))] if table else []
+        sizes = [*next(iter(table.values()))]
         layout.text(left + at * (width + 0.25), 0.37, f"trained at {TRAINED[task]}", 8, MUTED_INK)
         for n, size in enumerate(sizes):
             style: dict[str, Any] = {"color": PALETTE[n], "s": 26, "zorder": 3, "marker": "o^sD"[n]}
@@ -75,10 +77,8 @@ def draw_sizes() -> Path | None:
         axes.set_xlabel(UNITS[task], font=font(8), color=MUTED_INK)
         style_axes(axes, 7)
         axes.tick_params(axis="y", labelsize=8)
-        if sizes:
-            axes.legend(
-                loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False, prop=font(7), handletextpad=0
-            )
+        above = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 4, "handletextpad": 0}
+        axes.legend(frameon=False, prop=font(7), **above)
     return save(layout.figure, ASSETS / "positions-sizes.png")
 
 
@@ -138,7 +138,14 @@ def draw_maps() -> list[Path]:
         warm[f"{name}: {found['all']:.2f} K"] = upright(globe.predict(model, places)[:, 0] * known.std() + known.mean())
     return [
         _maps(lands, "Land: how sure the network is", "positions-land.png", "share of land", "cividis", (0, 1)),
-        _maps(warm, "Mean air temperature, December 1859 to 1860", "positions-temperature.png", "K", "inferno", None),
+        _maps(
+            warm,
+            "Mean air temperature of a year (pre-industrial.pp)",
+            "positions-temperature.png",
+            "K",
+            "inferno",
+            None,
+        ),
     ]
 
 

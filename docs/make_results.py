@@ -103,7 +103,7 @@ BENCHMARK_TITLES = {  # of benchmarks/results/NAME.json
     "linear-probe-minilm": "Linear probe, noun or verb: MiniLM, word2vec and ELMo",
     "long-sources": "PER on sources of more than 1,000 letters, by aligner",
     "memory-cpu": "Networks with an external memory on a CPU: one update, compared with plain loops",
-    "own-data": "Own data in five minutes of two cores, compared with simple baselines",
+    "own-data": "Own data in minutes, compared with simple baselines",
     "points-cpu": "Vector attention, neighbours and samples of point clouds on a CPU",
     "points-cuda": "Vector attention, neighbours and samples of point clouds on a GPU",
     "recurrent-cpu": "Recurrent encoder-decoders on a CPU",

@@ -182,7 +182,10 @@ def scores(name: str) -> list[dict[str, str]]:
                 "measured": case["metric"],
                 "Regard": f"{ours['score']:.3g}",
                 "baseline": "; ".join(f"{found['score']:.3g} ({name})" for name, found in others),
-                "time": f"{ours['seconds'] / 60:.1f} of {case['minutes']:g} minutes, seed {case['seed']}",
+                "time": f"{ours['seconds'] / 60:.1f} of {case['minutes']:g} minutes",
+                "threads": str(case["threads"]),
+                "seconds of a CPU": f"{ours['cpu_seconds']:.0f}" if "cpu_seconds" in ours else "not counted",
+                "host load by others": f"{case['measured']['load']:.1f}",
             }
         )
     return rows

@@ -2,7 +2,7 @@
 
 <!-- positions: back -->         a task of benchmarks/positions.py (back, text, images): score by size
 <!-- positions: temperature -->  a task of benchmarks/globe.py (land, temperature): score by latitude
-<!-- positions: conditions -->   when, with which commands and on which machine all that was measured
+<!-- positions: conditions -->   when and on which machine all that was measured; the file has the command of every case
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
-FILES = {"positions": "encoding", "globe": "positions"}  # file -> what a case names its encoding
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "positions"
+FILES = {"sizes": "encoding", "globe": "positions"}  # file -> what a case names its encoding
 DIGITS = {"back": 1, "text": 2, "images": 1, "land": 1, "temperature": 2}
 UNITS = {
     "back": "accuracy %",
@@ -76,11 +76,10 @@ def conditions() -> str:
         record = read(file)
         if record["cases"]:
             dates = sorted({case["measured"]["date"] for case in record["cases"]})
-            commands = sorted({case["measured"]["command"] for case in record["cases"]})
             seeds = sorted({case["seed"] for case in record["cases"]})
             lines.append(
-                f"- `benchmarks/results/{file}.json`: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+                f"- `benchmarks/results/positions/{file}.json`: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
                 f"{record['cpu']}, {record['threads']} thread, torch {record['versions']['torch']}, seeds "
-                f"{', '.join(map(str, seeds))}; {', '.join(f'`{command}`' for command in commands)}"
+                f"{', '.join(map(str, seeds))}; on a busy machine, so the times in it say little"
             )
     return "\n".join(lines) or "(not measured yet)"

@@ -1,5 +1,7 @@
 """docs/how/own-data.md: its commands run, in its order, on data of its layouts; what it says about them is true."""
 
+import importlib.util
+import json
 import re
 import shlex
 
@@ -74,3 +76,19 @@ def test_every_kind_has_its_layout_plan_and_commands():
     assert trained == [*KINDS]
     assert page.count("<!-- plan: ") == len(KINDS)
     assert page.count("--model runs/") >= 2 * len(KINDS) - 1
+
+
+def test_table_of_the_page_has_every_measured_case():
+    record = ROOT / "benchmarks" / "results" / "own-data.json"
+    spec = importlib.util.spec_from_file_location("own_data_hook", ROOT / "docs" / "mkdocs_hook.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    cases = json.loads(record.read_text("utf-8"))["cases"]
+    table = hook.expand_marker("benchmark", "own-data").splitlines()
+    assert len(table) == 2 + len(cases)
+    for case, row in zip(cases, table[2:], strict=True):
+        assert f"| {case['data']} | {case['start']} | " in row
+        assert f"| {case['contenders']['regard']['score']:.3g} | " in row
+    plan = hook.expand_marker("plan", cases[0]["case"])
+    assert plan.count("\n") >= 7
+    assert all(line[:9].strip() for line in plan.splitlines() if not line.startswith(" "))

@@ -40,7 +40,7 @@ def test_a_table_has_mean_and_spread_of_the_seeds_and_says_what_was_refused(tabl
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     assert tables.expand("back") == tables.expand("conditions") == "(not measured yet)"
     cases = [case("back", "a", 1, x=90.0, y=None), case("back", "a", 2, x=92.0, y=None), case("text", "a", 1, x=3.0)]
-    (tmp_path / "positions.json").write_text(json.dumps({"cases": cases}))
+    (tmp_path / "sizes.json").write_text(json.dumps({"cases": cases}))
     assert tables.expand("back").splitlines()[0] == "| accuracy % | x | y | seeds |"
     assert tables.expand("back").splitlines()[2] == "| a | 91.0 (90.0 to 92.0) | - | 2 |"
     assert tables.expand("text").splitlines()[2:] == ["| a | 3.00 | 1 |"]
@@ -49,7 +49,7 @@ def test_a_table_has_mean_and_spread_of_the_seeds_and_says_what_was_refused(tabl
 def test_the_records_have_every_encoding_once_a_seed(tables, benchmark):
     known = {f"{row['encodes']}/{row['name']}" for row in catalogue.list("positions")}
     assert set(benchmark.encodings()) == known
-    cases = [(c["task"], c["encoding"], c["seed"]) for c in tables.read("positions")["cases"]]
+    cases = [(c["task"], c["encoding"], c["seed"]) for c in tables.read("sizes")["cases"]]
     assert len(cases) == len(set(cases))
     for task in benchmark.TASKS:
         assert {name for each, name, _ in cases if each == task} in (set(), known)

@@ -363,11 +363,11 @@ def test_resuming_on_data_that_have_changed_underneath_is_refused(recipe, tmp_pa
         train(short, tmp_path / "run", resume=True)
 
 
-def test_data_without_a_validation_split_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
-    for name in ("train.en", "train.de"):
-        shutil.copy(toy / name, tmp_path / name)
+def test_data_without_a_training_split_are_refused_before_training_begins(recipe, tmp_path, toy, monkeypatch):
+    for language in ("en", "de"):
+        shutil.copy(toy / f"train.{language}", tmp_path / f"test.{language}")
     monkeypatch.setattr(TrainingRun, "_update", lambda *_: pytest.fail("it began"))
-    with pytest.raises(UnknownName, match="no split 'val'"):
+    with pytest.raises(UnknownName, match="no split 'train'"):
         train(override_recipe(recipe, [f"data.corpus={tmp_path}"]), tmp_path / "run")
 
 

@@ -112,7 +112,8 @@ def graph(
         ylim=(middle[1] - unit * height / 2, middle[1] + unit * height / 2),
     )
     radius = float(np.clip(0.22 / unit, 0.02, 0.13))  # inches
-    ends = [(place[a], place[b]) for a, b in edges.T if a != b]
+    pairs = {(a, b) if directed else (min(a, b), max(a, b)) for a, b in edges.T.tolist() if a != b}
+    ends = [(place[a], place[b]) for a, b in sorted(pairs)]
     if directed:
         arrow = {"arrowstyle": "-|>", "color": MUTED_INK, "lw": 0.8, "shrinkA": 72 * radius, "shrinkB": 72 * radius}
         for start, end in ends:

@@ -147,8 +147,8 @@ def tried(operation, service, look, number):
 
 
 @every
-def test_a_dozen_requests_of_each_kind_are_answered_as_described(operation, service, look):
-    tried(operation, service, look, 12)
+def test_forty_requests_of_each_kind_are_answered_as_described(operation, service, look):
+    tried(operation, service, look, 40)
 
 
 @pytest.mark.long

@@ -143,6 +143,27 @@ def test_long_cookies_are_cut_before_they_are_parsed(small, monkeypatch):
     assert parsed == [middleware.MAX_COOKIE_CHARACTERS]
 
 
+@pytest.mark.parametrize("header", [(b"content-length", b"3000000"), (b"transfer-encoding", b"chunked")])
+def test_a_large_body_without_a_token_is_read_before_it_is_refused(small, header):
+    """A client that is still sending would not receive the 401."""
+    parts = [{"type": "http.request", "body": b" " * 1_000_000, "more_body": more} for more in (True, True, False)]
+    events = []
+
+    async def receive():
+        events.append("part")
+        return parts.pop(0)
+
+    async def send(message):
+        events.append((message["type"], message.get("status")))
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/classify", "query_string": b"", "http_version": "1.1",
+        "scheme": "http", "client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), header],
+    }  # fmt: skip
+    asyncio.run(make_app(small, Settings(token="right"))(scope, receive, send))
+    assert events[:4] == ["part", "part", "part", ("http.response.start", 401)]
+
+
 def test_a_browser_gets_a_cookie_for_the_token_and_an_address_without_it(small):
     client = asks(small, token="word", explore=True)
     error(client.get("/?token=wrong"), 401, "unauthorized")

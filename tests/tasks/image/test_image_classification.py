@@ -118,7 +118,7 @@ def test_a_small_vit_learns_left_from_right_and_is_measured(trained):
     found = result["validation"][result["final_weights"]]
     assert found["accuracy"] > 0.9
     assert found["images"] == 16
-    assert found["top5"] == 1.0
+    assert "top5" not in found  # of two labels
     assert 0 < found["loss"] < 0.5
     with pytest.raises(BadInput, match="no test split"):
         evaluate(out)

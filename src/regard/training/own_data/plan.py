@@ -26,7 +26,7 @@ EVAL_SHARE = 0.15
 FINAL_EVALUATIONS = 3  # of the last, the best and the averaged weights
 FORWARD_SHARE = 0.4  # of the time of an update
 SAVE_SECONDS = 3.0  # for saving and drawing the curve
-RESERVE = 0.04  # of the time, for what is misjudged
+RESERVE = 0.06  # of the time, for starting Python and for what is misjudged
 TIMED_UPDATES, TIMED_SECONDS = 8, 1.0  # after one that is not timed: so many, or two and so long
 SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
 HOPELESS = 5.0  # times the seconds that an update may take: the first one tells
@@ -173,10 +173,16 @@ def describe_model(recipe: Recipe, parameters: int) -> str:
 
     model = recipe.model
     names = ("width", "layers", "encoder_layers", "decoder_layers")
-    sizes = [f"{name.replace('_', ' ')} {getattr(model, name)}" for name in names if hasattr(model, name)]
+    found = {name: getattr(model, name) for name in names if hasattr(model, name)}
+    sizes = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in found.items()]
     side = getattr(recipe.data, "pixels", None)
     sizes += [f"images of {side} x {side} pixels"] if side else []
     return ", ".join([model_family(model), *sizes, f"{format_millions(parameters)} parameters"])
+
+
+def format_size(size: int | tuple[int, ...]) -> str:
+    """Return a size, or those of several stages, as "4" or "1 + 1 + 2"."""
+    return " + ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
 def base_train(**settings: object) -> Train:
