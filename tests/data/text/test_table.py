@@ -29,7 +29,7 @@ def csv_text(delimiter=",", end="\n", between=""):
         ("own.csv", csv_text(end="\r").encode()),
         ("own.csv", ("\n\n" + csv_text(between="\n  \n,")).encode()),  # blank lines, cells without content
         ("OWN.CSV", csv_text().encode()),
-        ("OWN.CSV.GZ", gzip.compress(csv_text().encode())),
+        ("OWN.CSV.GZ", gzip.compress(csv_text().encode(), mtime=0)),
         ("own.tsv", b"\xef\xbb\xbf" + "\n".join("\t".join(row) for row in ROWS).encode()),
         ("own.tsv", "\r\n\r\n".join("\t".join(row) for row in (("text", "label"), *ROWS)).encode()),
         ("own.jsonl", b"\xef\xbb\xbf" + "\r\n".join(json.dumps({"text": a, "label": b}) for a, b in ROWS).encode()),
