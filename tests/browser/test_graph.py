@@ -1,4 +1,4 @@
-"""A graph on the explorer's page: nodes under their names, joined by edges, are pointed at and pinned. A place is typed."""
+"""A graph on the explorer's page: its nodes are joined by edges, pointed at and pinned, by name. A place is typed."""
 
 import pytest
 import torch
