@@ -231,6 +231,27 @@ def test_masks_are_translucent(page):
     assert outside == "#5A5A5A"
 
 
+NAMES = """
+const done = arguments[arguments.length - 1];
+import(`${location.origin}/page/overlay.js`).then(async ({ overlay }) => {
+  const sheet = new OffscreenCanvas(20, 20);
+  sheet.getContext("2d").fillRect(0, 0, 20, 20);
+  const masks = [{ counts: [0, 400], label: "all", score: 1 }, { counts: [0, 100, 300], label: "left", score: 1 }];
+  const made = overlay({ kind: "masks", masks, width: 20, height: 20 }, [0, 0, 20, 20], sheet.convertToBlob());
+  const canvas = made.querySelector("canvas");
+  while (!canvas.classList.contains("drawn")) await new Promise((go) => setTimeout(go, 20));
+  const name = [2 / 20 * canvas.width + 3, 9.5 / 20 * canvas.height + 3];
+  done([...canvas.getContext("2d").getImageData(...name, 1, 1).data]);
+});
+"""
+
+
+def test_names_of_masks_are_not_painted_over(page):
+    open_with(page, "boxes", page.photo)
+    colour = label_colors(["all", "left"])["left"]
+    assert page.driver.execute_async_script(NAMES) == [*(int(colour[k : k + 2], 16) for k in (1, 3, 5)), 255]
+
+
 def test_depth_is_a_colour_map_with_its_range(page):
     open_with(page, "depth", page.photo)
     near, far = (sum(int(pixel(page, x, 0.5)[k : k + 2], 16) for k in (1, 3, 5)) for x in (0.02, 0.98))

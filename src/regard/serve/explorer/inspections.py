@@ -78,8 +78,8 @@ class InspectionRequest(BaseModel):
 class ExplorableModel(BaseModel):
     """A model on the page: its inputs (name -> kind), options (name -> JSON schema), output, and examples.
 
-    `description` says what a model that ships is for; "" for others. An example is a text, an object of texts by input, or
-    {"title", "file"} with a file of the page.
+    `description` says what a model that ships is for; "" for others. An example is a text, an object of texts by input,
+    or {"title", "file"} with a file of the page.
     """
 
     name: str
