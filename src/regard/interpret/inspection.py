@@ -165,9 +165,8 @@ class Inspection:
         """Return the inputs (name -> kind) and options (name -> JSON schema) for a predictor class."""
         first, *rest = cls.input_types
         needed = {name: _input_kind(name, cls.input_types[name]) for name in (first, *cls.required_inputs)}
-        schema = getattr(predictor, "options_schema", dict)().get("properties", {})
-        said = {name: each["description"] for name, each in schema.items() if "description" in each}
-        said = OPTION_HELP | {name: help for name, help in said.items() if name in rest}
+        of_task = predictor.options_schema()["properties"] if hasattr(predictor, "options_schema") else {}
+        said = OPTION_HELP | {name: each["description"] for name, each in of_task.items() if "description" in each}
         options = {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
         return needed, {
             name: each | ({"description": said[name]} if name in said else {}) for name, each in options.items()
