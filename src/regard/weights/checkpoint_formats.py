@@ -93,6 +93,12 @@ def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
     return " or ".join(dict.fromkeys(feeds.values())), config.feedforward in feeds.values()
 
 
+def requires_whole_patches(config: Any) -> Requirement:
+    """Require images that whole patches cover: others leave the rest out, Regard pads it."""
+    sides = zip(pair(config.image_size), pair(config.patch_size), strict=True)
+    return "a multiple of the patch size", all(side % patch == 0 for side, patch in sides)
+
+
 def is_hf_folder(kind: str, files: set[str]) -> Callable[[Path], bool]:
     """Return a check that a folder is one of transformers of this kind, with no other files."""
 
