@@ -174,7 +174,11 @@ def test_every_field_is_honoured_refused_or_without_effect(name, tmp_path):
     has_copies = len(load_file(tmp_path / "model.safetensors")) < len(state)
     # One table for words and head is in the file once; how logits become probabilities is not seen here, nor which
     # label of Parakeet is the blank.
-    may_refuse = {"problem_type", *(["pad_token_id"] if name == "ParakeetForCTC" else []), *(["tie_word_embeddings"] if has_copies else [])}
+    may_refuse = {
+        "problem_type",
+        *(["pad_token_id"] if name == "ParakeetForCTC" else []),
+        *(["tie_word_embeddings"] if has_copies else []),
+    }
     honoured, refused = set(), set()
     for field, value in changes(config):
         (tmp_path / "config.json").write_text(json.dumps(saved | {field: value}))

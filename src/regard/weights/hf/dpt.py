@@ -12,8 +12,9 @@
     hf_dpt.save("mine", model)               DPTForDepthEstimation.from_pretrained("mine") reads it
 
 transformers reads square images only; where 32 divides their sides, both give the same numbers, and other training
-sizes are refused, as are other patches than 16 x 16, of which transformers makes maps of another size. The auxiliary head and
-one residual unit of the coarsest fusion, which no output reads, are dropped; from_pretrained names the latter as new.
+sizes are refused, as are other patches than 16 x 16, of which transformers makes maps of another size. The auxiliary
+head and one residual unit of the coarsest fusion, which no output reads, are dropped; from_pretrained names the latter
+as new.
 Backbones from other models (DINOv2, BEiT, Swin v2) are not supported.
 
 Ranftl, Bochkovskiy, Koltun: Vision Transformers for Dense Prediction. ICCV 2021. arXiv:2103.13413
