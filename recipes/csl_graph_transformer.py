@@ -27,5 +27,5 @@ def recipe() -> Recipe:
         model=Config(width=48, heads=4, layers=3),
         task=graph_classification.Config(),
         data=CSL(positions="laplacian", position_dim=16, batch_size=15),
-        train=replace(TRAIN, steps=1200),
+        train=replace(TRAIN, steps=3000),
     )
