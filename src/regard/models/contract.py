@@ -86,7 +86,7 @@ class ConvolutionalModel(ImageModel):
 
     width: int  # of the last grid
     drop: nn.Module
-    head: nn.Module | None
+    head: nn.Linear | None
 
     def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
         """Return the logits of the classes, or the pooled vector if there are none."""

@@ -79,7 +79,7 @@ class DepthEstimation(SceneTask):
 
     metrics = (*DEPTH_METRICS, *CONSTANT_METRICS, loss_metric("per image"))
     name = "depth_estimation"
-    num_outputs = 1  # type: ignore[assignment]
+    num_outputs = 1
 
     def loss(
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None
