@@ -40,6 +40,8 @@ def test_hidden_files_are_no_recordings_and_unreadable_ones_are_left_out(tmp_pat
         ("t.tsv", "client_id\tpath\tsentence\n" + "".join(f"c\t{n}.wav\tsay {n}\n" for n in range(3))),
         ("t.csv", "file,transcript\n" + "".join(f"{n}.wav,say {n}\n" for n in range(3))),
         ("t.jsonl", "\n".join(f'{{"audio": "{n}.wav", "text": "say {n}", "speaker": null}}' for n in range(3))),
+        ("metadata.csv", "0|SAY, 0|say 0\n1|say 1|say 1\n2|say 2|say 2\n"),  # LJ Speech
+        ("metadata.csv", "0|say 0\n1|say 1\n2|say 2\n"),
         ("7/7-1.trans.txt", None),
     ],
 )
