@@ -10,11 +10,13 @@ from torch import nn
 import regard
 from regard.core.errors import BadInput
 from regard.models import attention_asr, conformer, ctc, hybrid_asr, online_alignment
+from regard.tasks.text.classification import TextClassifier
 from regard.tokens.tokenizer import Tokenizer
 from regard.training import init_from, train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
 from regard.weights.folder import load_model, save_model
+from regard.weights.hf import bert
 
 from ..tasks.text_data import config, data, recipe, task, written
 
@@ -248,3 +250,7 @@ def test_a_head_of_other_labels_is_new_even_if_they_are_as_many(tmp_path):
         assert ("new: head.out.weight, head.out.bias" in message) == new
         assert torch.equal(other.head.out.weight, made.head.out.weight) == (not new)
         assert torch.equal(other.embed.weight, made.embed.weight)
+    bert.save(tmp_path / "hf", TextClassifier(made, text, ["a", "b", "c"], max_length=8))  # a folder of transformers
+    for labels, new in ((["a", "b", "c"], False), (["x", "y", "z"], True)):
+        message = init_from.load_initial_weights(build(made.config), tmp_path / "hf", labels)
+        assert ("new: head.out.weight, head.out.bias" in message) == new

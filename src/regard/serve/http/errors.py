@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,7 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from regard.core.errors import RegardError, UnknownName, is_out_of_memory
+from regard.core.errors import RegardError, UnknownName, is_out_of_memory, shorten
 from regard.serve.http.batching import DeadlineExceeded, QueueFull, ShuttingDown, Unavailable
 
 log = logging.getLogger("regard")
@@ -117,7 +118,15 @@ def error_body(error: BaseException) -> dict[str, Any]:
 def install_handlers(app: FastAPI) -> None:
     """Let an app answer errors as this module does."""
 
-    async def handler(_: Request, error: Exception) -> Response:
+    async def handler(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.detail == HTTPStatus(error.status_code).phrase:
+            path = shorten(request.url.path)  # of no route of this service: what its phrase says is in the status
+            if error.status_code == 404:
+                error.detail = f"There is no {path}; /docs has all routes."
+            elif error.status_code == 405:
+                error.detail = (
+                    f"{path} takes {(error.headers or {}).get('Allow', 'another method')}; got {request.method}."
+                )
         return to_response(error)
 
     for kind in (ApiError, Unavailable, RegardError, RequestValidationError, HTTPException, MemoryError):
