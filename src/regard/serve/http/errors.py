@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from regard.core.errors import RegardError, UnknownName, is_out_of_memory, shorten
+from regard.core.errors import RegardError, UnknownName, is_out_of_memory
 from regard.serve.http.batching import DeadlineExceeded, QueueFull, ShuttingDown, Unavailable
 
 log = logging.getLogger("regard")
@@ -120,13 +120,10 @@ def install_handlers(app: FastAPI) -> None:
 
     async def handler(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.detail == HTTPStatus(error.status_code).phrase:
-            path = shorten(request.url.path)  # of no route of this service: what its phrase says is in the status
             if error.status_code == 404:
-                error.detail = f"There is no {path}; /docs has all routes."
+                error.detail = "There is no such route; /docs has all of them."
             elif error.status_code == 405:
-                error.detail = (
-                    f"{path} takes {(error.headers or {}).get('Allow', 'another method')}; got {request.method}."
-                )
+                error.detail = f"This route takes {(error.headers or {}).get('Allow', 'others')}; got {request.method}."
         return to_response(error)
 
     for kind in (ApiError, Unavailable, RegardError, RequestValidationError, HTTPException, MemoryError):
