@@ -266,6 +266,7 @@ class TranscribedAudioSplit(SpeechSplit):
     def __init__(self, settings: TranscribedAudio, recordings: Sequence[Recording], tokenizer: Tokenizer) -> None:
         self.tokenizer, self.batch_size = tokenizer, settings.batch_size
         self.waves = Waves(settings, recordings)
+        self.waves.recordings = _as_written(self.waves.recordings, tokenizer)
 
     def __len__(self) -> int:
         return len(self.waves)
@@ -285,6 +286,23 @@ class TranscribedAudioSplit(SpeechSplit):
         yield from self.waves.contents()
         pieces = self.tokenizer.pieces(range(self.tokenizer.size))
         yield np.frombuffer(repr(pieces).encode(), np.uint8)
+
+
+def _as_written(recordings: list[Recording], tokenizer: Tokenizer) -> list[Recording]:
+    """Return transcripts in the case that a tokenizer knows; a line is logged about those that it still lacks."""
+
+    def lacking(rows: list[Recording]) -> list[Recording]:
+        known = tokenizer.encode([row.text for row in rows])
+        return [row for row, ids in zip(rows, known, strict=True) if tokenizer.unk in ids]
+
+    others = ([row._replace(text=change(row.text)) for row in recordings] for change in (str.lower, str.upper))
+    found = recordings if not lacking(recordings) else min((recordings, *others), key=lambda rows: len(lacking(rows)))
+    if lost := lacking(found):
+        log.warning(
+            f"{len(lost):,} of {len(found):,} transcripts have what the model cannot write ({lost[0].text!r}); it is "
+            "left out of them, so error rates are not of the whole texts"
+        )
+    return found
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
