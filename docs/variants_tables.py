@@ -75,6 +75,7 @@ GOOD_FOR = {
     "synthesizer_factorised_dense": "The same with fewer parameters: a row is the product of two short ones.",
     "synthesizer_random": "A fixed or learned map that ignores the input; a baseline.",
     "synthesizer_factorised_random": "The same baseline with fewer parameters.",
+    "per_head": "Mixing mechanisms within a layer: some heads near and exact, others far and cheap.",
     "talking_heads": "A little more quality from the same heads, which mix before and after the softmax.",
     "multi_scale": "Small data sets: some heads are held to phrases, others see the whole text.",
     "adaptive_span": "Character models with long contexts: each head learns how far it has to look.",
