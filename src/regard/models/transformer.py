@@ -134,7 +134,9 @@ class Transformer(EncoderDecoder, ModelContract):
 
 def _encoder_block(config: Config, layer: int) -> EncoderBlock:
     norms = [_norm(config) for _ in range(2)]
-    return EncoderBlock(_attention(config, config.attention, layer), _feed(config), norms, config.norm == "pre", config.dropout)
+    return EncoderBlock(
+        _attention(config, config.attention, layer), _feed(config), norms, config.norm == "pre", config.dropout
+    )
 
 
 def _decoder_block(config: Config, layer: int) -> DecoderBlock:

@@ -1,7 +1,7 @@
 """Parts by head: the heads of one layer are shared out among several mechanisms.
 
     softmax     head_h = softmax(q_h k_hᵀ / √D) v_h                       for all h                O(N M D)
-    per_head    head_h = part_p(q_h, k_h, v_h)                            for the heads h of part p; the cost of its parts
+    per_head    head_h = part_p(q_h, k_h, v_h)                            for the heads h of part p; at the cost of p
 
 Heads that look at different places complete one another at no extra cost: the Routing Transformer routes half of its
 heads and gives the other half a window, the Sparse Transformer may give each part of its pattern to some heads, and
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ class PerHeadAttention(Mechanism):
         if not 1 <= len(parts) <= heads:
             raise BadInput(f"per_head shares {heads} heads out among its parts, got {len(parts)}; name 1 to {heads}")
         ends = [round(heads * i / len(parts)) for i in range(len(parts) + 1)]
-        self.shares = list(zip(ends, ends[1:], strict=False))
+        self.shares = list(pairwise(ends))
         place = {"width": width, "head_dim": head_dim, "length": length, "grid": grid}
         given = {name: value for name, value in place.items() if value is not None}
         given |= {"causal": causal, "layer": layer, "prefix": prefix, "dropout": dropout, "scale": scale}
@@ -94,7 +95,9 @@ class PerHeadAttention(Mechanism):
         )
         asked = {part.default_projection for part in self._mechanisms()} - {"linear"}
         if len(asked) > 1:
-            raise BadInput(f"per_head has one projection for all heads, but its parts need {' and '.join(sorted(asked))}")
+            raise BadInput(
+                f"per_head has one projection for all heads, but its parts need {' and '.join(sorted(asked))}"
+            )
         self.default_projection = asked.pop() if asked else "linear"
         self.traits = _combine(type(self).traits, [part.traits for part in self._mechanisms()])  # type: ignore[misc]
 
