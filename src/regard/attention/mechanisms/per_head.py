@@ -3,13 +3,10 @@
     softmax     head_h = softmax(q_h k_hᵀ / √D) v_h                       for all h                O(N M D)
     per_head    head_h = part_p(q_h, k_h, v_h)                            for the heads h of part p; at the cost of p
 
-Heads that look at different places complete one another at no extra cost: the Routing Transformer routes half of its
-heads and gives the other half a window, the Sparse Transformer may give each part of its pattern to some heads, and
-Longformer's heads may have dilations of their own:
-
-    per_head(parts=('routing', 'window(window=256)'))
-    per_head(parts=('window(window=32)', "axial(axis='column')"))
-    per_head(parts=('window(window=64)', 'window(window=64, dilation=4)'))
+Heads that look at different places complete one another at no extra cost. The Routing Transformer routes half of its
+heads and gives the other half a window: `per_head(parts=('window(window=256)', 'routing'))`. The Sparse Transformer may
+give each part of its pattern to some heads: `per_head(parts=('window(window=32)', "axial(axis='column')"))`. Heads of
+Longformer may have dilations of their own: `per_head(parts=('window(window=64)', 'window(window=64, dilation=4)'))`.
 
 It takes the masks, biases and cross-attention that every part takes, and is as causal as the least causal one. Parts
 that ask for different projections do not go together.
