@@ -28,6 +28,7 @@ from regard.tasks import PREDICTORS
 from regard.tasks.audio.audio_classification import AudioClassifier
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.globe.place_classification import PlaceClassifier
 from regard.tasks.graphs.graph_classification import GraphClassifier
 from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
@@ -198,6 +199,9 @@ MAKE = {
         ["a", "b", "c"],
         GraphPreprocess(1, "laplacian", 3),
     ),
+    "place_classification": lambda: PlaceClassifier(
+        perturb(build("siren", size="tiny", num_outputs=3)), ["a", "b", "c"]
+    ),
     "audio_classification": lambda: AudioClassifier(
         perturb(build("cct", size="tiny", num_classes=3, channels=1, image_size=(24, 40))),
         ["no", "yes", "why"],
@@ -252,6 +256,7 @@ ITEMS = {
         ({"nodes": 1, "edges": []},),
         ({"nodes": 3, "edges": [[0, 1], [2, 1]], "directed": True},),
     ],
+    "place_classification": [("48.86 N, 2.35 E",), ({"latitude": -33.9, "longitude": 151.2},), ("90, 0",)],
     "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }

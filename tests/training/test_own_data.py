@@ -93,16 +93,16 @@ def timed(monkeypatch):
 
 def test_updates_and_evaluations_end_in_time(places, timed):
     timed |= {256: 1.0, 192: 0.5, 128: 0.25, 96: 0.1}
-    found = make_plan("text", places["text"], minutes=2)
+    found = make_plan("text", places["text"], minutes=2, source="none")
     s = found.recipe.train
     assert found.recipe.model.width == 256  # a small text is learnt in time even so
     assert 95 < 60 * s.budget_minutes < 115
-    late = make_plan("text", places["text"], minutes=2, began=time.monotonic() - 60)
+    late = make_plan("text", places["text"], minutes=2, source="none", began=time.monotonic() - 60)
     assert 55 < 60 * s.budget_minutes - 60 * late.recipe.train.budget_minutes < 65
 
 
 def test_less_time_takes_a_smaller_model_and_says_when_there_is_too_little(places, timed):
-    timed |= {256: 100.0, 192: 50.0, 128: 0.2, 96: 0.1}
+    timed |= {384: 100.0, 256: 100.0, 192: 50.0, 128: 0.2, 96: 0.1}
     found = make_plan("text", places["text"], minutes=2)
     assert found.recipe.model.width == 128
     timed |= {128: 40.0, 96: 10.0}
@@ -112,9 +112,19 @@ def test_less_time_takes_a_smaller_model_and_says_when_there_is_too_little(place
     assert "too few for 20 updates" in found.lines[-1]
 
 
+def test_english_continues_from_the_model_of_plays_where_there_is_time(places, timed, tmp_path):
+    timed |= {384: 1.0, 256: 1.0, 192: 0.5, 128: 0.25, 96: 0.1}
+    found = make_plan("text", places["text"], minutes=2)
+    assert found.recipe.train.init_from == "shakespeare"
+    assert "shakespeare; characters that it lacks are new" in found.lines[1]
+    german = tmp_path / "tagebuch.txt"
+    german.write_text("Wir gingen heute in die Stadt und kauften Brot.\n" * 100, encoding="utf-8")
+    assert make_plan("text", german, minutes=2).recipe.train.init_from is None
+
+
 def test_evaluations_take_a_small_share_of_the_time(places, timed):
     timed |= {256: 10.0, 192: 10.0, 128: 10.0, 96: 10.0}
-    s = make_plan("text", places["text"], minutes=60).recipe.train
+    s = make_plan("text", places["text"], minutes=60, source="none").recipe.train
     per_epoch = 0.1 * 10.0 * plan.FORWARD_SHARE  # seconds of an evaluation, of few rows
     assert (s.steps // s.eval_interval) * per_epoch < plan.EVAL_SHARE * 60 * s.budget_minutes
 

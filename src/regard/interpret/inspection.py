@@ -48,7 +48,8 @@ View = Literal["raw", "without_sink", "value"]
 VIEWS = ("raw", "without_sink", "value")
 
 # {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
-# {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, or {"none": True}
+# {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, {"place": [x, y], "to": [nodes]} of a node
+# in a drawing of its graph, or {"none": True}
 Position = dict[str, Any]
 NO_POSITION: Position = {"none": True}
 
@@ -86,6 +87,7 @@ INSPECTIONS_BY_INPUT: Registry = {
     "text": ("regard.interpret.inspections.text", "TextInspection"),
     "points": ("regard.interpret.inspections.point_cloud", "PointCloudInspection"),
     "graph": ("regard.interpret.inspections.graph", "GraphInspection"),
+    "place": ("regard.interpret.inspections.place", "PlaceInspection"),
     "any": ("regard.interpret.inspections.declared", "DeclaredInspection"),
 }
 

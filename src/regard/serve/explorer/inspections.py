@@ -25,6 +25,7 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import check_untrusted
 from regard.modalities.audio import Audio
 from regard.modalities.base import Input
+from regard.modalities.graph import Graph
 from regard.modalities.image import Image
 from regard.modalities.point_cloud import PointCloud
 from regard.serve.explorer.cache import InspectionCache
@@ -33,7 +34,12 @@ from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import parse_request
 from regard.serve.http.uploads import media_type, read_file, read_json
 
-FILE_KINDS: dict[str, type[Input]] = {"image": Image, "audio": Audio, "points": PointCloud}  # that come as an upload
+FILE_KINDS: dict[str, type[Input]] = {  # that come as an upload
+    "image": Image,
+    "audio": Audio,
+    "points": PointCloud,
+    "graph": Graph,
+}
 MAX_NUMBER = 4096  # the largest that an option of a task may be
 
 EXAMPLE_IMAGES = {  # that came with the page, by what is on them

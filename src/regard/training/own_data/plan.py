@@ -41,6 +41,7 @@ class Candidate:
     recipe: Recipe
     epochs: float  # at which the data are learnt: no more are trained
     least: float = 0.0  # epochs below which the next candidate is better
+    start: str = ""  # what the weights are at the start, where it is not the draft's
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def complete(
         seconds = max(left, MIN_STEPS * each)  # of updates and of the evaluations between them
         evaluations = max(1, min(EVALUATIONS, int(EVAL_SHARE * seconds / evaluation)))
         possible = max(seconds - evaluations * evaluation, 0.0) / each
-        if possible >= candidate.least * per_epoch or is_last:
+        if (left >= MIN_STEPS * each and possible >= candidate.least * per_epoch) or is_last:
             break
     steps = 6 if quick else max(MIN_STEPS, math.ceil(candidate.epochs * per_epoch))
     expected = min(steps, max(MIN_STEPS, int(possible)))
@@ -113,7 +114,7 @@ def complete(
     limit = f"at most {named}" if used <= given else f"{named} (too few for {expected} updates)"
     found = {
         "data": draft.data,
-        "start": draft.start,
+        "start": candidate.start or draft.start,
         "model": describe_model(recipe, parameters),
         "regularisation": draft.regularisation,
         "updates": f"{count} of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
@@ -137,7 +138,10 @@ def time_update(recipe: Recipe, device: torch.device, hopeless: float = math.inf
     if hasattr(data, "limit"):
         data = replace(data, limit=max(64, 4 * getattr(data, "batch_size", 16)))
     torch.manual_seed(0)
-    task = recipe.task.build(data, folder=tokenizer_folder(recipe))
+    source = tokenizer_folder(recipe)
+    task = recipe.task.build(data, folder=source)
+    if source is not None:
+        task.extend_vocabulary()
     model = build(task.fit(recipe.model)).to(device).train()
     stream = task.batches().start(StreamPosition(), 0, 1)
     rng = torch.Generator(device)

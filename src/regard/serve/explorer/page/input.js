@@ -5,13 +5,14 @@
 import { element } from "./element.js";
 import { answer } from "./output.js";
 
-const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz" };
-const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud" };
-const NAMES = { image: "an image", audio: "a recording", points: "a point cloud" };
+const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz", graph: ".edges,.edgelist,.graphml" };
+const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud", graph: "Graph" };
+const NAMES = { image: "an image", audio: "a recording", points: "a point cloud", graph: "a graph" };
 const EXAMPLES = { // for inputs without examples on the server
   text: ["The animal did not cross the street because it was too tired."],
   audio: [{ title: "Six spoken digits", file: "digits.wav" }],
   points: [{ title: "A torus", file: "torus.xyz" }],
+  graph: [{ title: "Caffeine", file: "caffeine.edges" }],
 };
 
 /** Build the pane of the input and the answer. */

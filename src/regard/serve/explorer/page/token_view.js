@@ -9,6 +9,7 @@
 import { Chips } from "./chips.js";
 import { colour, dark, strongest } from "./colours.js";
 import { choice, element, number, percent, press, times } from "./element.js";
+import { Graph } from "./graph.js";
 import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
@@ -153,6 +154,8 @@ class TokenView {
     const inSpace = axis.positions.some((position) => position.point);
     const strip = inSpace
       ? new PointCloud(axis, options)
+      : axis.positions.some((position) => position.place)
+      ? new Graph(axis, options)
       : placed
       ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
       : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
