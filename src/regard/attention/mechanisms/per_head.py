@@ -75,7 +75,7 @@ class PerHeadAttention(Mechanism):
             raise BadInput(f"per_head shares {heads} heads out among its parts, got {len(parts)}; name 1 to {heads}")
         ends = [round(heads * i / len(parts)) for i in range(len(parts) + 1)]
         self.shares = list(pairwise(ends))
-        place = {"width": width, "head_dim": head_dim, "length": length, "grid": grid}
+        place: dict[str, Any] = {"width": width, "head_dim": head_dim, "length": length, "grid": grid}
         given = {name: value for name, value in place.items() if value is not None}
         given |= {"causal": causal, "layer": layer, "prefix": prefix, "dropout": dropout, "scale": scale}
         each = heads // (kv_heads or heads)
