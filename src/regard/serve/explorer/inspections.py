@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from regard import catalogue
 from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import check_untrusted
 from regard.modalities.audio import Audio
@@ -50,10 +52,7 @@ EXAMPLE_IMAGES = {  # that came with the page, by what is on them
 
 EXAMPLES_OF_MODELS: dict[str, list[dict[str, str]]] = {  # that ship and know neither photos nor single clothes
     "scenes": [{"title": "Clothes in a room", "file": "clothes.png"}],
-    "scene-segments": [
-        {"title": "Things in a room", "file": "things.png"},
-        {"title": "Clothes in a room", "file": "clothes.png"},
-    ],
+    "scene-segments": [{"title": "Clothes and emoji in a room", "file": "scene.png"}],
     "scene-captions": [{"title": "Three things in a room", "file": "things.png"}],
     "scene-questions": [
         {"title": question, "file": "questions.png", "question": question}
@@ -85,11 +84,13 @@ class InspectionRequest(BaseModel):
 class ExplorableModel(BaseModel):
     """A model on the page: its inputs (name -> kind), options (name -> JSON schema), output, and examples.
 
-    An example is a text, an object of texts by input, or {"title", "file"} with a file of the page.
+    `description` says what a model that ships is for; "" for others. An example is a text, an object of texts by input,
+    or {"title", "file"} with a file of the page.
     """
 
     name: str
     task: str
+    description: str
     inputs: dict[str, str]
     output: str
     options: dict[str, Any]
@@ -234,6 +235,7 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     return ExplorableModel(
         name=name,
         task=task,
+        description=_shipped_uses().get(jobs.pool.source(name), ""),
         inputs=inputs,
         output=output,
         options=options,
@@ -241,6 +243,12 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
         examples=examples,
         needs_token=jobs.settings.token is not None,
     )
+
+
+@cache
+def _shipped_uses() -> dict[str, str]:
+    """Return what each model that ships is for, by its name."""
+    return {row["name"]: row["description"] for row in catalogue.list("zoo")}
 
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:

@@ -15,7 +15,7 @@ const HEAD = 14; // pixels of the head of an arrow
 export class Graph extends PointCloud {
   prepare() {
     const many = this.axis.positions.length;
-    Object.assign(this, { unit: "node", opaque: true, turn: 0, lift: Math.PI / 2, radius: Math.max(2.5, Math.min(11, 60 / Math.sqrt(many))) });
+    Object.assign(this, { unit: "node ", opaque: true, turn: 0, lift: Math.PI / 2, radius: Math.max(2.5, Math.min(11, 60 / Math.sqrt(many))) });
     const joined = this.axis.positions.map(({ to }) => new Set(to));
     this.edges = joined.flatMap((ends, from) => [...ends].map((end) => ({ from, end, both: joined[end].has(from) })));
     this.edges = this.edges.filter(({ from, end, both }) => !both || from <= end);

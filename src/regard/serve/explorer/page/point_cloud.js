@@ -15,7 +15,7 @@ const TURN = 0.12; // radians of an arrow
 
 /** The same functions as `Chips`. */
 export class PointCloud {
-  unit = "point";
+  unit = ""; // before the name of a token, which says itself that it is a point
   radius = 2.5;
   opaque = false;
   turn = -0.9;
@@ -52,7 +52,7 @@ export class PointCloud {
 
   mark(index) {
     this.marked = index;
-    const name = index === null ? "" : `: ${this.unit} ${word(this.axis, index)}`;
+    const name = index === null ? "" : `: ${this.unit}${word(this.axis, index)}`;
     this.canvas.setAttribute("aria-label", `${this.label}${name}. Arrows turn, plus and minus move, Enter pins.`);
     this.draw();
   }
