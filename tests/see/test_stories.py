@@ -20,7 +20,7 @@ def test_hops_are_drawn_with_supporting_sentences_marked(tmp_path):
 
 
 def test_the_colour_bar_of_a_short_story_has_room_for_its_label():
-    figure = see.story_hops(["A dog."], torch.ones(1, 3), "Who? dog")
+    figure = see.story_hops(["A dog."], torch.ones(3, 1), "Who? dog")
     figure.canvas.draw()
     label = figure.axes[1].yaxis.label.get_window_extent()
     assert label.y0 >= 0
