@@ -65,6 +65,7 @@ def test_the_large_map_of_relevance_has_a_row_for_each_answer(page):
     page.open("en-de")
     choose_view(page, "relevance")
     names = page.until(lambda: page.texts(".row-names span"), "the rows have names")
+    largest(page)  # the service is done with the model, which may only be used by one thread at a time
     seen = inspection(page)
     assert names == [token.removeprefix("▁") for token in seen.targets]
     each = np.stack([seen.relevance(target) for target in range(len(names))])

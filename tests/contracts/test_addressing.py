@@ -168,6 +168,23 @@ def test_allocation_is_the_published_formula_and_sums_to_at_most_one():
     assert allocate(torch.ones(1, 4)).sum() == 0
 
 
+def test_allocation_has_the_gradient_of_its_formula():
+    usage = torch.rand(4, 7)
+    usage[0, 3], usage[1, 2], usage[2] = 0, 1e-9, 0  # unused, hardly used, none used
+    out = torch.randn(4, 7)
+    gradients = []
+    for formula in (allocate, plain_allocation):
+        given = usage.clone().requires_grad_()
+        gradients.append(torch.autograd.grad((formula(given) * out).sum(), given)[0])
+    torch.testing.assert_close(*gradients)
+
+
+def plain_allocation(usage):
+    used, order = usage.sort(dim=-1, stable=True)
+    before = torch.cat([torch.ones_like(used[:, :1]), used[:, :-1]], 1).cumprod(1)
+    return torch.zeros_like(usage).scatter(1, order, (1 - used) * before)
+
+
 def test_links_stay_in_bounds_and_follow_the_order_of_writing():
     links = rule("temporal_links")
     state = links.start(address(2, 1, 6))

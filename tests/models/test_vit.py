@@ -192,7 +192,7 @@ def test_a_hybrid_reads_the_grid_of_a_resnet():
 
 def test_drop_path_grows_with_depth():
     model = small(drop_path=0.4)
-    assert [None if block.path is None else block.path.p for block in model.encoder.blocks] == [None, 0.2, 0.4]
+    assert [block.path.p for block in model.encoder.blocks] == [0.0, 0.2, 0.4]
     x = images(batch=64)
     torch.manual_seed(1)
     whole = small()

@@ -89,7 +89,7 @@ def translate(
     \b
       regard translate "Good morning." --to de
       regard translate --to fr --file english.txt --output french.txt
-      regard translate "Two women are talking in a café." --to de --num-candidates 4 --groups 2
+      regard translate "Where is the station?" --to de --num-candidates 4
     """
     if text and file is not None:
         raise typer.BadParameter("give either the text itself or --file, not both")

@@ -122,7 +122,7 @@ def cross_entropy_with_grad(
     z: Float[Tensor, "T V"], target: Int[Tensor, " T"], vocab: int, label_smoothing: float = 0.0
 ) -> tuple[Float[Tensor, " T"], Float[Tensor, "T V"]]:
     """Return the loss of each row in float32 (0 for an ignored target) and its gradient in the logits' dtype."""
-    losses, g = _cross_entropy_with_grad(z.contiguous(), target, vocab, label_smoothing)
+    losses, g = _cross_entropy_with_grad(z.contiguous(), target.contiguous(), vocab, label_smoothing)
     return losses, g
 
 
@@ -130,7 +130,7 @@ def fused_cross_entropy(
     z: Float[Tensor, "T V"], target: Int[Tensor, " T"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy summed over the rows whose target is not -100, in float32; differentiable once."""
-    loss: Tensor = _FusedCrossEntropy.apply(z.contiguous(), target, label_smoothing)
+    loss: Tensor = _FusedCrossEntropy.apply(z.contiguous(), target.contiguous(), label_smoothing)
     return loss
 
 

@@ -1,5 +1,7 @@
 """Folders of recordings, with labels or transcripts, in the layouts in which people have them."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,7 @@ def test_hidden_files_are_no_recordings_and_unreadable_ones_are_left_out(tmp_pat
         ("t.tsv", "\ufeff0.wav\tsay 0\r\n1.wav\tsay 1\r\n\r\n2.wav\tsay 2\r\n"),
         ("t.tsv", "0\tsay 0\n1\tsay 1\n2\tsay 2\n"),  # names without endings
         ("t.tsv", "client_id\tpath\tsentence\n" + "".join(f"c\t{n}.wav\tsay {n}\n" for n in range(3))),
+        ("t.tsv.gz", "client_id\tpath\tsentence\n" + "".join(f"c\t{n}.wav\tsay {n}\n" for n in range(3))),
         ("t.csv", "file,transcript\n" + "".join(f"{n}.wav,say {n}\n" for n in range(3))),
         ("t.jsonl", "\n".join(f'{{"audio": "{n}.wav", "text": "say {n}", "speaker": null}}' for n in range(3))),
         ("7/7-1.trans.txt", None),
@@ -47,7 +50,8 @@ def test_transcripts_are_read(tmp_path, name, content):
     for n in range(3):
         record(tmp_path / (f"7/7-1-{n}.wav" if content is None else f"clips/{n}.wav"))
     content = content or "7-1-0 say 0\n7-1-1 say 1\n7-1-2 say 2\n\n"
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    written = content.encode()
+    (tmp_path / name).write_bytes(gzip.compress(written) if name.endswith(".gz") else written)
     assert has_transcripts(tmp_path)
     found = TranscribedAudio(str(tmp_path)).found()["all"]
     assert [(recording.file.exists(), recording.text) for recording in found] == [(True, f"say {n}") for n in range(3)]

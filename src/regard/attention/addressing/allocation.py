@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from regard.attention.addressing.base import Addressing, State
@@ -80,5 +81,5 @@ class _Allocated(torch.autograd.Function):
         factors, order, before, allocated = ctx.saved_tensors
         own = gradient.gather(-1, order)
         parts = own * allocated
-        later = parts.flip(-1).cumsum(-1).flip(-1) - parts
+        later = F.pad(parts[..., 1:].flip(-1).cumsum(-1).flip(-1), (0, 1))  # no difference: it is small beside parts
         return torch.zeros_like(gradient).scatter(-1, order, later / factors - own * before)

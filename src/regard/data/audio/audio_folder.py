@@ -35,7 +35,7 @@ from regard.data.audio.speech_batch import Example, SpeechSplit, spec_augment
 from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.batching import OffsetBatches, RowBatches, mix_seed
 from regard.data.class_folders import class_folders, split_folders, split_rows
-from regard.data.text.table import is_table, read_lines, read_table
+from regard.data.text.table import is_table, read_lines, read_table, suffix
 from regard.data.text.text_file import SPLIT_ALIASES
 from regard.modalities.audio import SUFFIXES, AudioPreprocess, read_audio
 from regard.tokens.frames import resample
@@ -327,7 +327,7 @@ def read_transcripts(corpus: str) -> dict[str, list[Recording]]:
 def _from_table(file: Path, folder: Path) -> list[Recording]:
     """Return the recordings that a table names."""
     table = read_table(file, [name for names in TABLE_COLUMNS for name in names])
-    if file.suffix == ".tsv" and table.columns[0] == "1" and len(table.columns) > 2:  # Common Voice: many columns
+    if suffix(file) == ".tsv" and table.columns[0] == "1" and len(table.columns) > 2:  # Common Voice: many columns
         table = read_table(file, [cell.lower() for cell in table.rows[0]])
     chosen = [next((name for name in names if name in table.columns), None) for names in TABLE_COLUMNS]
     if None in chosen:

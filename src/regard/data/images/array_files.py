@@ -153,6 +153,9 @@ KNOWN: dict[tuple[str, str], Any] = {
 class SafeUnpickler(pickle._Unpickler):
     """Unpickles dicts, lists, numbers, texts and arrays of bytes, the last as `PickledArray`; refuses all else."""
 
+    # without bytearrays, which take the memory that the program asks for
+    dispatch = {code: read for code, read in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}  # noqa: RUF012
+
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream, encoding="bytes")
 
