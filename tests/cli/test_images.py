@@ -243,7 +243,7 @@ ONE_LINE = [
     (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a TextClassifier"),
     (["see", "Two dogs.", "--model", "MODEL"], "cannot read Two dogs.: no such file"),
     (["classify", "Two dogs.", "--model", "MODEL"], "takes images, and there is no file 'Two dogs.'"),
-    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is a ImageClassifier, not a translator"),
+    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an ImageClassifier, not a translator"),
     (["see", "PHOTO", "--model", "MODEL", "--words"], "leave out --words"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "it has class, heads, layers, rollout, relevance"),
     (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),

@@ -51,7 +51,7 @@ class TokenMapsFigure(InspectionFigure):
         maps, head = to_maps(self.selected[0]), self.options.head
         many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
         marks = [mark for mark in _MARKS if mark in (*maps.rows, *maps.columns)]
-        ends = "".join(f" {mark} is {_MARKS[mark]}." for mark in marks)
+        ends = "\n" * bool(marks) + " ".join(f"{mark} is {_MARKS[mark]}." for mark in marks)
         return f"{maps.title}{many if head is None else f', head {head}'}.\n{maps.explanation}{ends}"
 
     def save(self, file: Path) -> None:
