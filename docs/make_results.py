@@ -19,6 +19,7 @@ docs/results/NAME.json, one run:
     versions                         {"regard": ..., "torch": ...}
     corpus, source, target, style    the data of a translation; style is raw, or moses (lower-case tokens)
     task, corpus, unit               of every other run; unit is what its tokens/s are counted in
+    fold                             the fold that was for test; the runs of a row may differ in it, too
     weights, precision               which weights were kept; how matrix products were taken
     by_length                        {part: [{"from", "to", "count", metric: value}]}, by the length of the input
     scores                           [{"split", "metric", "value", "signature", "sentences", "beam_size", ...}]

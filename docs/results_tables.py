@@ -68,9 +68,11 @@ def search_caption(how: str) -> Iterator[str]:
 
 
 def format_seeds(runs: Iterable[Mapping[str, Any]]) -> str:
-    """Format the seeds of a row; "not recorded" for runs without one."""
-    seeds = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in runs}
-    return ", ".join(sorted(seeds, key=lambda seed: (len(seed), seed)))
+    """Format the seeds of a row, and of how many folds it is the mean; "not recorded" for runs without a seed."""
+    rows = list(runs)
+    seeds = {"not recorded" if run["seed"] is None else str(run["seed"]) for run in rows}
+    folds = len({run["fold"] for run in rows if "fold" in run})
+    return ", ".join(sorted(seeds, key=lambda seed: (len(seed), seed))) + (f" ({folds} folds)" if folds else "")
 
 
 def strip_seed(name: str) -> str:

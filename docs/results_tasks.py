@@ -95,7 +95,8 @@ def describe_run(recipe: Mapping[str, Any]) -> dict[str, Any]:
         corpus = f"{corpus} {data['size']}, {len(data['tasks']) or 20} tasks"
     if data["name"] == "binarized_images":
         corpus = f"binarised {corpus}"
-    return {"task": task, "corpus": corpus, "unit": _item(task, data)}
+    fold = {"fold": data["fold"]} if "fold" in data else {}
+    return {"task": task, "corpus": corpus, "unit": _item(task, data), **fold}
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -269,9 +270,8 @@ def _one_part(lines: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> Ite
 
 
 def _column(score: Mapping[str, Any]) -> tuple[str, str]:
-    unit = score.get("unit", "")
-    # A published line says "image" also to name its section.
-    return score["metric"], "" if unit == "image" and score["metric"] not in BY_UNIT else unit
+    # A published line has a unit also to name its section.
+    return score["metric"], score.get("unit", "") if score["metric"] in BY_UNIT else ""
 
 
 def _format_values(found: Sequence[Mapping[str, Any]]) -> str:

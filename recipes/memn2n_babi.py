@@ -7,7 +7,7 @@ paper      Sukhbaatar et al., End-To-End Memory Networks, NeurIPS 2015, arXiv:15
 machine    one CPU thread
 expected   mean error 12.4 %, 11 tasks failed: the paper, best of ten starts (3 hops, PE LS RN, joint)
 measured   mean error 12.2 %, 10 tasks failed on the test stories (seed 1, one start; on validation 11.1 %; 8 minutes on
-           one thread of a busy CPU, 2026-11-19); by tasks in docs/notes/2026-11-19.md
+           one thread of a busy CPU, 2026-11-19); seed 2: 12.5 % and 10 (11.3 %); by tasks in docs/notes/2026-11-19.md
 command    regard train memn2n_babi --out runs/memn2n
            regard eval runs/memn2n
            regard train memn2n_babi train.seed=2 --out runs/memn2n-2

@@ -20,4 +20,4 @@ from regard.training.recipe import Recipe
 
 
 def recipe() -> Recipe:
-    return replace(transformer(), model=Config(width=72, layers=4, residual=True, dropout=0.1))
+    return replace(transformer(), model=Config(width=90, layers=4, residual=True, dropout=0.1))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -89,6 +90,19 @@ CARDS = {
         "of; about digits, shirts, dresses, shoes, boots and bags in red, yellow, green, blue, purple and white. To "
         "any other question it says that it did not learn it. Of a photo of real things, what it says means nothing.",
     ),
+    "stories": Card(
+        "questions about short stories",
+        "answer questions about short stories",
+        "MemN2N (three hops, width 50, adjacent tying, softmax over all 50 slots of the memory; 172 words, 56 answers",
+        '`regard answer "Mary took the milk. Mary went to the kitchen." "Where is the milk?"`',
+        "bAbI tasks 1 to 20, English, 1,000 training questions each (Weston et al. 2015, arXiv:1502.05698); 17,985 "
+        "questions to train on, 2,015 of held-out stories for validation",
+        "CC BY 3.0; attribution: Facebook, 2015",
+        "Stories in the words of bAbI: people who move, take, drop and give things, sizes, positions and directions. "
+        "Other words are named and read as unknown, and the answer is then a guess. It answers with one of 56 words or "
+        "lists that it has seen as answers, with high confidence also where it is wrong. Paths (task 19) are not "
+        "solved, positions (17) and three facts (3) hardly.",
+    ),
 }
 
 
@@ -129,8 +143,8 @@ def write_card(
     metrics = [Metric(**each) for each in evaluation["metrics"]]
     size = (folder / "model.safetensors").stat().st_size / 2**20
     storage = json.loads((folder / "config.json").read_text("utf-8"))["storage"]
-    validation = describe_metrics(metrics, result["validation"][result["final_weights"]])
-    tests = [describe_metrics(metrics, each) for split, each in evaluation["results"].items() if split == "test"]
+    validation = describe_metrics(metrics, whole(result["validation"][result["final_weights"]]))
+    tests = [describe_metrics(metrics, whole(each)) for part, each in evaluation["results"].items() if part == "test"]
     minutes = (result["seconds"] + result.get("eval_seconds", 0)) / 60
     return f"""# {name}: {card.title}
 
@@ -148,10 +162,27 @@ def write_card(
 weights: {result["final_weights"]} |
 | validation split | {validation} |
 | test split | {"; ".join(tests)}; one seed |
-
+{story_rows(evaluation["results"].get("test", {}))}
 ## What it can and cannot do
 
 {card.limits}
+"""
+
+
+def whole(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the scores without those of single tasks of bAbI, and of hops, which have rows of their own."""
+    return {key: value for key, value in found.items() if not re.match(r"accuracy_\d|facts_", key)}
+
+
+def story_rows(found: dict[str, Any]) -> str:
+    """Return rows with the accuracy of each of bAbI's tasks, and the facts found at each hop."""
+    tasks = sorted(int(key.removeprefix("accuracy_")) for key in found if key.startswith("accuracy_"))
+    hops = [f"{100 * found[key]:.0f}" for key in sorted(found) if re.fullmatch(r"facts_hop\d+", key)]
+    if not tasks or not hops:
+        return ""
+    shares = ", ".join(f"{100 * found[f'accuracy_{task}']:.0f}" for task in tasks)
+    return f"""| accuracy by task, {tasks[0]} to {tasks[-1]} | {shares} % |
+| facts found | the most-read sentence is a supporting one for {", ".join(hops)} % of the test questions, hop by hop |
 """
 
 
@@ -187,7 +218,22 @@ def answers(ask: Any) -> Any:
     return [[question, each.label, each.probability] for question, each in zip(questions, found, strict=True)]
 
 
-ANSWERS: dict[str, Callable[[Any], Any]] = {"scenes": boxes, "scene-segments": segments, "scene-questions": answers}
+def story_answers(answer: Any) -> Any:
+    """Return the answers to the questions of tests/stories/test_shipped_models.py, with their probabilities."""
+    asked = {
+        "Where is the milk?": "Mary took the milk. Mary went to the kitchen. John went to the garden.",
+        "Where is John?": "Mary moved to the bathroom. John went to the hallway.",
+    }
+    found = [answer(story, question) for question, story in asked.items()]
+    return [[each.label, each.probability] for each in found]
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "scenes": boxes,
+    "scene-segments": segments,
+    "scene-questions": answers,
+    "stories": story_answers,
+}
 
 if __name__ == "__main__":
     main()

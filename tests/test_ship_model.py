@@ -75,3 +75,12 @@ def test_models_that_are_too_large_together_do_not_ship(run, tmp_path, monkeypat
     monkeypatch.setattr(ship_model, "MAX_BYTES", 10_000)
     with pytest.raises(BadInput, match="at most 3 ship"):
         ship(run, tmp_path)
+
+
+def test_scores_of_tasks_and_hops_have_rows_of_their_own():
+    found = {"error": 0.1, "accuracy_2": 0.9, "accuracy_10": 0.5, "facts_hop1": 0.8, "facts_10_hop1": 0.3}
+    assert ship_model.whole(found) == {"error": 0.1}
+    rows = ship_model.story_rows(found).splitlines()
+    assert "by task, 2 to 10 | 90, 50 %" in rows[0]
+    assert "for 80 % of the test questions" in rows[1]
+    assert ship_model.story_rows({"accuracy": 0.5}) == ""

@@ -149,6 +149,14 @@ def test_longt5_is_refused_in_the_encoder_and_seen_in_the_decoder(kind):
     assert [tuple(trace.weights.shape) for trace in seen.traces()] == [(2, 4, 5, 5), (2, 4, 5, 8)]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_halo_attention_is_refused_since_its_blocks_overlap(batch):
+    """Blocks of 4 x 4 queries read 6 x 6 keys; with one image, heads and blocks could pass for heads and images."""
+    module = timm.layers.halo_attn.HaloAttn(16, num_heads=8, block_size=4, halo_size=1, feat_size=(8, 8)).eval()
+    with pytest.raises(Unsupported, match=r"keys overlap|8 heads"), watch(module):
+        module(torch.randn(batch, 16, 8, 8))
+
+
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 

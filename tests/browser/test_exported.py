@@ -149,7 +149,10 @@ def test_a_page_of_traces_shows_words_lines_rollouts_and_what_is_missing(driver,
     assert not one.one("#answer").is_displayed()
     assert one.texts(".panel.look .chip") == words
     one.all(".panel.seen .chip")[2].click()
-    one.until(lambda: "40 % is not among these tokens" in one.text(".weight-lists"), "it is said what is missing")
+    one.until(
+        lambda: "the remaining 40 % is on none of these tokens" in one.text(".weight-lists"),
+        "it is said what is missing",
+    )
     assert not one.all(".lines")
     one.one("#lines").click()
     one.until(lambda: one.all(".lines path.look"), "lines are drawn")

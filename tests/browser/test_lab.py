@@ -34,7 +34,7 @@ def test_a_head_is_switched_off_and_both_answers_stand_beside_one_another(page):
     click(page, page.one("#change-add"))
     before, after = compared(page)
     assert before > 0
-    assert page.texts(".changes li span") == ["decoder.blocks.2.cross, head 3: switch off"]
+    assert page.texts(".changes li span") == ["layer 2, cross-attention, head 3: switch off"]
     assert page.texts(".pair .answer")[0] == "Zwei Hunde spielen im Schnee."
     Select(page.one("#change-where")).select_by_index(1)
     for head in page.all(".heads .head[aria-pressed='false']"):

@@ -192,9 +192,8 @@ def test_options_have_controls_made_from_their_schema(page):
     open_with(page, "boxes", page.photo)
     page.one(".options > summary").click()
     score = page.one(".options [name='min_score']")
-    assert [score.get_attribute(name) for name in ("type", "min", "max", "title")] == [
-        *("number", "0", "1", "leave out what has a lower score")
-    ]
+    assert [score.get_attribute(name) for name in ("type", "min", "max")] == ["number", "0", "1"]
+    assert "leave out what has a lower score" in page.texts(".options .hint")
     assert page.one("[name='outline']").get_attribute("type") == "checkbox"
     assert page.texts("[name='corner'] option") == ["left", "right"]
     before = page.look()
@@ -213,7 +212,9 @@ def test_neighbours_are_listed_with_their_cosines(page):
         "words of the sum, left out above",
     ]
     assert page.texts(".output .list .word") == ["queen", "actress", "king"]
-    assert page.texts(".output .list .share") == ["0.578", "0.541", "0.8"]
+    assert page.texts(".output .list .share") == ["0.578", "0.541", "0.800"]
+    saves = {each.text for each in page.all("[data-export]") if each.is_displayed()}
+    assert saves == {"HTML", "JSON"}  # there is no map to draw
 
 
 def test_model_without_attention_says_so_and_shows_its_output(page):
@@ -228,6 +229,27 @@ def test_masks_are_translucent(page):
     mixed = [round((int(label_colors(["cup"])["cup"][k : k + 2], 16) + 90) / 2) for k in (1, 3, 5)]
     assert np.allclose([int(inside[k : k + 2], 16) for k in (1, 3, 5)], mixed, atol=3)
     assert outside == "#5A5A5A"
+
+
+NAMES = """
+const done = arguments[arguments.length - 1];
+import(`${location.origin}/page/overlay.js`).then(async ({ overlay }) => {
+  const sheet = new OffscreenCanvas(20, 20);
+  sheet.getContext("2d").fillRect(0, 0, 20, 20);
+  const masks = [{ counts: [0, 400], label: "all", score: 1 }, { counts: [0, 100, 300], label: "left", score: 1 }];
+  const made = overlay({ kind: "masks", masks, width: 20, height: 20 }, [0, 0, 20, 20], sheet.convertToBlob());
+  const canvas = made.querySelector("canvas");
+  while (!canvas.classList.contains("drawn")) await new Promise((go) => setTimeout(go, 20));
+  const name = [2 / 20 * canvas.width + 3, 9.5 / 20 * canvas.height + 3];
+  done([...canvas.getContext("2d").getImageData(...name, 1, 1).data]);
+});
+"""
+
+
+def test_names_of_masks_are_not_painted_over(page):
+    open_with(page, "boxes", page.photo)
+    colour = label_colors(["all", "left"])["left"]
+    assert page.driver.execute_async_script(NAMES) == [*(int(colour[k : k + 2], 16) for k in (1, 3, 5)), 255]
 
 
 def test_depth_is_a_colour_map_with_its_range(page):

@@ -154,8 +154,51 @@ def test_another_model_begins_without_the_layer_the_head_and_the_view_of_the_las
     Select(page.one("#model")).select_by_value("languages")
     assert page.look() != before  # at once: nothing of the last model stands under the name of the new one
     page.drawn()
-    assert page.text("#tokens .pane-title").startswith("Layer 1, mean of heads")
+    # the last layer attends uniformly, so the page begins with the one before
+    assert page.text("#tokens .pane-title") == "Layer 0, mean of headsencoder self-attention"
     assert page.one(".views-choice [aria-checked='true']").text == "Raw"
+
+
+def test_the_address_names_the_model_so_that_reload_and_back_find_it(page):
+    def shown():
+        page.drawn()
+        return page.one("#model").get_attribute("value"), page.driver.current_url.partition("?")[2]
+
+    page.open("fill-en")
+    Select(page.one("#model")).select_by_value("languages")
+    assert shown() == ("languages", "model=languages")
+    page.driver.refresh()
+    assert shown() == ("languages", "model=languages")
+    page.driver.back()
+    page.until(lambda: page.one("#model").get_attribute("value") == "fill-en", "the model before is chosen")
+    assert shown() == ("fill-en", "model=fill-en")
+
+
+def test_an_inspection_that_the_server_has_dropped_is_made_again(page):
+    page.open("fill-en")
+    before = page.look()
+    page.inspections._entries.clear()  # as after eight others, of another tab or another user
+    chip = page.all(".panel.seen .chip")[2]
+    page.hover(chip)
+    page.until(lambda: page.look() not in (before, ""), "the input is run again")
+    page.drawn()
+    page.hover(page.all(".panel.seen .chip")[2])
+    page.until(lambda: page.texts(".weight-lists h3 b")[:1] == ["man"], "the weights of the word are told")
+    assert not page.one("#input .refused").is_displayed()
+    page.complaints()  # the browser notes the request that was answered with 404
+
+
+def test_models_are_grouped_by_task_and_what_the_chosen_one_does_is_said(page):
+    page.open("en-de")
+    groups = {each.get_attribute("label") for each in page.all("#model optgroup")}
+    assert {"translation", "masked lm", "image classification"} <= groups
+    assert page.text("#model-does") == "Translate English to German"
+
+
+def test_bytes_of_one_character_are_numbered(page):
+    page.open("en-de")
+    page.read("Hola, me gusta el café.")
+    assert page.text(".panel.look .chips").replace("\n", "").startswith("Hola, me gusta el café₁é₂.")
 
 
 FIRST = """
@@ -231,7 +274,7 @@ def test_a_right_click_switches_a_head_off_and_both_answers_stand_in_the_centre(
     assert page.one("#comparison").rect["x"] == page.one("#tokens").rect["x"]
     assert "off" in cell.get_attribute("class").split()
     assert "switched off" in cell.get_attribute("aria-label")
-    assert page.texts("#comparison .changes span") == [f"{name}, head 3: switch off"]
+    assert page.texts("#comparison .changes span") == ["layer 2, cross-attention, head 3: switch off"]
     ActionChains(page.driver).context_click(cell).perform()
     page.until(lambda: not page.one("#comparison").is_displayed(), "it is on again")
     assert not page.all(".cell.off")
@@ -241,9 +284,8 @@ def test_a_key_switches_a_head_off(page):
     page.open("en-de")
     page.one(".cell[data-map='decoder.blocks.1.cross'][data-head='0']").click()
     page.press("x", Keys.ARROW_RIGHT, "x")
-    page.until(
-        lambda: page.texts("#comparison .changes span") == ["decoder.blocks.1.cross, heads 0, 1: switch off"], "two"
-    )
+    said = ["layer 1, cross-attention, heads 0, 1: switch off"]
+    page.until(lambda: page.texts("#comparison .changes span") == said, "two")
     assert len(page.all(".cell.off")) == 2
     page.one(".cell[data-map='decoder.blocks.1.cross'].mean").click()
     page.press("x")  # all of them, whose mean is crossed out too

@@ -28,6 +28,7 @@ from regard.tasks import PREDICTORS
 from regard.tasks.audio.audio_classification import AudioClassifier
 from regard.tasks.audio.joint_speech_recognition import JointSpeechRecognizer
 from regard.tasks.episodes.decision import DecisionAgent
+from regard.tasks.globe.place_classification import PlaceClassifier
 from regard.tasks.graphs.graph_classification import GraphClassifier
 from regard.tasks.image.captioning import Captioner
 from regard.tasks.image.depth_estimation import DepthEstimator
@@ -198,6 +199,9 @@ MAKE = {
         ["a", "b", "c"],
         GraphPreprocess(1, "laplacian", 3),
     ),
+    "place_classification": lambda: PlaceClassifier(
+        perturb(build("siren", size="tiny", num_outputs=3)), ["a", "b", "c"]
+    ),
     "audio_classification": lambda: AudioClassifier(
         perturb(build("cct", size="tiny", num_classes=3, channels=1, image_size=(24, 40))),
         ["no", "yes", "why"],
@@ -252,6 +256,7 @@ ITEMS = {
         ({"nodes": 1, "edges": []},),
         ({"nodes": 3, "edges": [[0, 1], [2, 1]], "directed": True},),
     ],
+    "place_classification": [("48.86 N, 2.35 E",), ({"latitude": -33.9, "longitude": 151.2},), ("90, 0",)],
     "point_classification": [(torch.randn(n, 3, generator=torch.Generator().manual_seed(n)),) for n in (50, 2, 17)],
     "super_resolution": [(image.mul(255).byte().numpy(),) for image in (torch.ones(2, 2), torch.eye(2))],
 }
@@ -419,6 +424,16 @@ def test_a_call_takes_one_item_or_a_list(name):
         assert single.difference(several[0]) == pytest.approx(0, abs=1e-4)
     assert len(one(*([[]] * len(one.inputs)))) == 0
     assert len(one(*columns(rows[:1]), **options)) == 1  # a list of one is a list
+    if len(one.inputs) > 1:  # rows by field, or in the order of the fields
+        by_field = [dict(zip(one.inputs, row, strict=True)) for row in rows[:2]]
+        assert one(by_field[0], **options).difference(single) == pytest.approx(0, abs=1e-4)
+        for given in (by_field, [tuple(row) for row in rows[:2]]):
+            assert [a.difference(b) for a, b in zip(one(given, **options), several, strict=True)] == pytest.approx(
+                [0, 0], abs=1e-4
+            )
+        assert one([]) == []
+        assert f"Item 2 has {len(one.inputs) + 1} values" in refused(lambda: one([tuple(rows[0]), (*rows[0], 1)]))
+    assert one.to("cpu") is one
     assert isinstance(several, torch.Tensor if name == "embedding" else list)
 
 

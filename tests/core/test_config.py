@@ -32,6 +32,14 @@ def test_round_trip_through_json_values():
     assert from_dict(Outer, plain) == outer
 
 
+def test_none_is_a_word_where_it_is_a_choice():
+    @dataclass(frozen=True)
+    class Positions:
+        kind: Literal["none", "laplacian"] = "laplacian"
+
+    assert override(Positions(), ["kind=none"]) == Positions("none")
+
+
 def test_overrides_are_typed():
     changed = override(
         Outer(),

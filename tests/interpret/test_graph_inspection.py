@@ -47,6 +47,15 @@ def test_maps_are_between_the_named_nodes(file):
         np.testing.assert_allclose(seen.row(held["name"], 0, 2), traces[held["name"]].weights[0, 0, 2], atol=1e-6)
     assert seen.about()["axes"]["nodes"]["tokens"] == ["0", "1", "2", "3"]
     assert seen.output["label"] in predictor.labels
+    places = [each["place"] for each in seen.about()["axes"]["nodes"]["positions"]]
+    np.testing.assert_allclose(np.linalg.norm(np.diff(places, axis=0), axis=1), 1, atol=0.01)  # a path: one unit apart
+    assert [each["to"] for each in seen.about()["axes"]["nodes"]["positions"]] == [[1], [0, 2], [1, 3], [2]]
+
+
+def test_a_graph_too_large_to_place_is_shown_without_places(file, monkeypatch):
+    monkeypatch.setattr("regard.interpret.inspections.graph.MAX_PLACED", 3)
+    seen = inspect(classifier(), {"graph": graph_of(file).to_json()}, name="m")
+    assert seen.about()["axes"]["nodes"]["positions"] == [{"none": True}] * 4
 
 
 def test_the_figure_shows_what_each_node_gets(file, tmp_path):

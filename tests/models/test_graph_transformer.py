@@ -4,7 +4,10 @@ import pytest
 import torch
 
 import regard
+from regard.attention.edge_attention import EdgeMask
+from regard.attention.mechanisms.softmax import SoftmaxAttention
 from regard.core.errors import RegardError
+from regard.core.positions import TensorBias
 from regard.models import build
 from regard.models.gcn import normalized_adjacency
 from regard.positions.graph.laplacian import laplacian_positions
@@ -108,6 +111,38 @@ def test_attention_is_a_loop_over_edges_with_a_bias_for_each_type_in_value_and_g
         *(torch.autograd.grad((y * seed).sum(), of, retain_graph=True) for y in (caught[0][0], expected)), strict=True
     ):
         torch.testing.assert_close(a, b)
+
+
+def test_attention_over_a_list_of_edges_equals_the_masked_matrix_in_value_and_gradient(monkeypatch):
+    nodes, edges, positions = graphs()
+    model = next(models("nodes"))
+    assert not EdgeMask.suits(edges > 0)  # too many for a list
+    found = []
+    for listed in (False, True):
+        monkeypatch.setattr(EdgeMask, "suits", staticmethod(lambda allowed, listed=listed: listed))
+        model.zero_grad()
+        with regard.watch(model) as seen:
+            out = model(nodes, edges, positions, LENGTHS)
+        (out.sin() * (torch.arange(7) < LENGTHS[:, None])[..., None]).sum().backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        found.append([out.detach(), *gradients, *(trace.weights for trace in seen.traces())])
+    for dense, listed in zip(*found, strict=True):
+        torch.testing.assert_close(listed, dense)
+
+
+def test_a_graph_of_few_edges_is_attended_edge_by_edge_with_any_bias_and_none():
+    allowed = torch.eye(20, dtype=torch.bool).repeat(2, 1, 1)
+    allowed[0, 3, 3], allowed[1, 5, 9] = False, True  # a query that sees nothing, and one that sees two
+    q, k, v = torch.randn(3, 2, 4, 20, 8).unbind()
+    assert EdgeMask.suits(allowed)
+    mask = EdgeMask(allowed)
+    attend = SoftmaxAttention()
+    for bias in (None, TensorBias(torch.randn(1, 4, 20, 20))):
+        found = attend(q, k, v, mask, bias)
+        torch.testing.assert_close(found, attend.weights(q, k, mask, bias) @ v)
+        assert (found[0, :, 3] == 0).all()
+    dropped = SoftmaxAttention(dropout=0.5).train()(q, k, v, mask)
+    assert set(torch.where(dropped[0, 0, 0] == 0, 0, dropped[0, 0, 0] / v[0, 0, 0]).round().tolist()) <= {0.0, 2.0}
 
 
 def test_the_convolution_is_that_of_the_paper():

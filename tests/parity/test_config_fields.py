@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.core.errors import RegardError
-from regard.weights.hf import decision_transformer
+from regard.weights.hf import decision_transformer, parakeet, wav2vec2_conformer
 from tests.long_params import rest_is_long
 
 transformers = pytest.importorskip("transformers")
@@ -31,11 +31,27 @@ MARIAN = {"vocab_size": 40, "decoder_vocab_size": 40, "d_model": 16, "encoder_la
     "scale_embedding": True, "forced_eos_token_id": 2}  # fmt: skip
 DECISION = {"state_dim": 3, "act_dim": 2, "hidden_size": 16, "n_layer": 2, "n_head": 2, "max_ep_len": 30,
     "bos_token_id": 0, "eos_token_id": 0}  # fmt: skip
+DPT = {**VIT, "image_size": 32, "patch_size": 16, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3],
+    "neck_hidden_sizes": [8, 8, 8, 8], "fusion_hidden_size": 8, "num_labels": 3}  # fmt: skip
+PARAKEET = {"vocab_size": 9, "pad_token_id": 8, "encoder_config": {"hidden_size": 16, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "intermediate_size": 24, "num_mel_bins": 16, "subsampling_conv_channels": 8}}  # fmt: skip
+CONFORMER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+    "conv_dim": [8, 8], "conv_kernel": [3, 3], "conv_stride": [2, 2], "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "position_embeddings_type": "relative",
+    "hidden_act": "swish"}  # fmt: skip
+DETR = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "num_queries": 5, "num_labels": 3,
+    "use_timm_backbone": True, "backbone": "resnet18", "use_pretrained_backbone": False}  # fmt: skip
+IMAGE_GPT = {"vocab_size": 10, "n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 16}
 ARCHITECTURES = {
     "BertModel": BERT, "BertForMaskedLM": BERT, "BertForTokenClassification": BERT,
     "BertForSequenceClassification": BERT, "GPT2LMHeadModel": GPT2, "T5Model": T5, "T5ForConditionalGeneration": T5,
     "MarianMTModel": MARIAN, "ViTForImageClassification": VIT, "DeiTForImageClassification": VIT,
     "SwinForImageClassification": SWIN, "Swinv2ForImageClassification": SWIN, "DecisionTransformerModel": DECISION,
+    "BertForQuestionAnswering": BERT, "BertForNextSentencePrediction": BERT, "BertForPreTraining": BERT,
+    "GPT2Model": GPT2, "ViTModel": VIT, "DeiTForImageClassificationWithTeacher": VIT, "SwinModel": SWIN,
+    "Swinv2Model": SWIN, "DPTForDepthEstimation": DPT, "DPTForSemanticSegmentation": DPT, "ParakeetForCTC": PARAKEET,
+    "Wav2Vec2ConformerModel": CONFORMER, "DetrForObjectDetection": DETR, "ImageGPTForCausalImageModeling": IMAGE_GPT,
 }  # fmt: skip
 # Fields that say what the peer returns or what the file is, and labels.
 SKIPPED = {"transformers_version", "architectures", "_name_or_path", "model_type", "dtype", "return_dict",
@@ -44,6 +60,9 @@ SKIPPED = {"transformers_version", "architectures", "_name_or_path", "model_type
 OLD = {"gradient_checkpointing": True, "pruned_heads": {}, "torchscript": True, "torch_dtype": "float16",
     "attn_implementation": "eager", "layerdrop": 0.3, "n_ctx": 7, "summary_first_dropout": 0.3}  # fmt: skip
 TOKENS = torch.tensor([[2, 7, 9, 8, 3]])
+PIXELS = torch.arange(16)[None] % 9
+FRAMES = torch.randn(1, 32, 16, generator=torch.Generator().manual_seed(1))
+IMAGE_MODELS = ("ViT", "DeiT", "Swin", "DPT", "Detr")
 
 
 def changes(config):
@@ -83,10 +102,19 @@ def answer(name, peer):
         if name == "DecisionTransformerModel":
             states, actions, returns, times = episode()
             return peer(states, actions, None, returns, times, torch.ones(1, 4)).action_preds
-        if "Image" in name:
-            return peer(picture()).logits
+        if name.startswith(("Parakeet", "Wav2Vec2")):
+            return peer.encoder(FRAMES)[0] if name.startswith("Wav2Vec2") else peer(FRAMES).logits
+        if name == "ImageGPTForCausalImageModeling":
+            return peer(PIXELS).logits
+        if name.startswith(IMAGE_MODELS):
+            out = peer(picture(96 if name.startswith("Detr") else 32))
+            return next(out[key] for key in ("logits", "predicted_depth", "pooler_output") if key in out)
         out = peer(TOKENS, decoder_input_ids=TOKENS[:, :3]) if name.startswith(("T5", "Marian")) else peer(TOKENS)
-        return out.last_hidden_state if name in ("BertModel", "T5Model") else out.logits
+        if name == "BertForQuestionAnswering":
+            return torch.stack([out.start_logits, out.end_logits], -1)
+        if name == "BertForPreTraining":
+            return out.prediction_logits
+        return out.last_hidden_state if name in ("BertModel", "T5Model", "GPT2Model") else out.logits
 
 
 def our_answer(name, folder):
@@ -94,17 +122,30 @@ def our_answer(name, folder):
         if name == "DecisionTransformerModel":
             states, actions, returns, times = episode()
             return decision_transformer.load(folder)(returns[..., 0], states, actions, times).actions
+        if name == "Wav2Vec2ConformerModel":
+            return wav2vec2_conformer.load(folder)(FRAMES)
+        if name == "ParakeetForCTC":
+            return parakeet.load(folder)(FRAMES)[0]
         model = regard.load(folder)
         model = getattr(model, "model", model)
-        if "Image" in name:
+        if name == "ImageGPTForCausalImageModeling":
+            return model.token_logits(PIXELS)
+        if name.startswith("Detr"):
+            return model(picture(96)).logits[-1]
+        if name.startswith("DPT"):
+            return model(picture())[:, 0] if name == "DPTForDepthEstimation" else model(picture())
+        if name.startswith(IMAGE_MODELS):
             return model(picture())
+        if name == "GPT2Model":
+            return model.hidden(TOKENS)
         if name.startswith("Bert"):
-            return model(TOKENS, None, torch.tensor([5]))
+            out = model(TOKENS, None, torch.tensor([5]))
+            return out[0] if name == "BertForPreTraining" else out
         return model(TOKENS, TOKENS[:, :3]) if name.startswith(("T5", "Marian")) else model(TOKENS)
 
 
-def picture():
-    return torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+def picture(side=32):
+    return torch.randn(1, 3, side, side, generator=torch.Generator().manual_seed(1))
 
 
 def episode():
@@ -131,8 +172,13 @@ def test_every_field_is_honoured_refused_or_without_effect(name, tmp_path):
     peer.save_pretrained(tmp_path)
     saved, state, before = json.loads((tmp_path / "config.json").read_text()), peer.state_dict(), answer(name, peer)
     has_copies = len(load_file(tmp_path / "model.safetensors")) < len(state)
-    # One table for words and head is in the file once; and how logits become probabilities is not seen here.
-    may_refuse = {"problem_type", *(["tie_word_embeddings"] if has_copies else [])}
+    # One table for words and head is in the file once; how logits become probabilities is not seen here, nor which
+    # label of Parakeet is the blank.
+    may_refuse = {
+        "problem_type",
+        *(["pad_token_id"] if name == "ParakeetForCTC" else []),
+        *(["tie_word_embeddings"] if has_copies else []),
+    }
     honoured, refused = set(), set()
     for field, value in changes(config):
         (tmp_path / "config.json").write_text(json.dumps(saved | {field: value}))

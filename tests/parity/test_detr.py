@@ -203,6 +203,7 @@ def test_what_transformers_alone_has_is_refused():
         ({"backbone_config": {"model_type": "timm_backbone", "backbone": "convnext"}}, "convnext"),
         ({"decoder_ffn_dim": 8}, "ffn_dim"),
         ({"architectures": ["DetrModel"]}, "DetrModel"),
+        ({"auxiliary_loss": True}, "auxiliary_loss"),
     ):
         with pytest.raises(Unsupported, match=why):
             hf_detr.import_config(raw | change)

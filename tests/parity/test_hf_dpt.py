@@ -127,6 +127,9 @@ def test_what_the_format_cannot_say_is_refused():
     ):
         with pytest.raises(Unsupported, match=said):
             hf_dpt.import_config(raw | change)
+    for change in ({"patch_size": 8}, {"image_size": 48}):  # of which transformers makes maps of another size
+        with pytest.raises(Unsupported, match=next(iter(change))):
+            hf_dpt.table(hf_dpt.import_config(raw | change))
 
 
 @pytest.mark.long

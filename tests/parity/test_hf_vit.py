@@ -187,6 +187,7 @@ def test_unsupported_checkpoints_raise(change, said):
         {"feedforward": "swiglu"},
         {"representation_size": 4},
         {"positions": "learned(prefix=0)"},
+        {"image_size": 40},  # 16 x 16 patches cover 32 x 32
     ],
     ids=str,
 )

@@ -150,13 +150,14 @@ SQUARE, SHORT = {"height": 32, "width": 32}, {"shortest_edge": 40}
     {"image_processor_type": "BitImageProcessor", "size": SHORT, "crop_size": 32, "do_normalize": False},
     {"image_processor_type": "DeiTImageProcessor", "do_center_crop": False, "size": SQUARE, "image_mean": [0, 0, 1]},
     {"image_processor_type": "ViTImageProcessorFast", "size": SQUARE, "do_center_crop": None, "resample": 3},
+    {"image_processor_type": "BitImageProcessor", "size": SQUARE, "do_center_crop": None}, {"do_normalize": None},
+    {"size": 40, "default_to_square": False, "do_center_crop": True, "crop_size": 32},
 ], ids=str)  # fmt: skip
 def test_images_are_shown_as_the_processor_of_the_folder_does(tmp_path, said):
     transformers = pytest.importorskip("transformers")
     hf_vit.save(tmp_path / "m", classifier(**SAVERS["hf_vit"][2]))
     is_vit = said.get("image_processor_type", "ViT").startswith("ViT")
     said = ({"image_processor_type": "ViTImageProcessor", "size": SQUARE} if is_vit else {}) | said
-    said = {name: value for name, value in said.items() if value is not None}
     (tmp_path / "m/preprocessor_config.json").write_text(json.dumps(said))
     ours = regard.load(tmp_path / "m")
     for backend, atol in (("pil", 1e-4), ("torchvision", 0.05)):  # the other one resizes in floating point
@@ -168,6 +169,7 @@ def test_images_are_shown_as_the_processor_of_the_folder_does(tmp_path, said):
 
 
 @pytest.mark.parametrize("said", [
+    {"do_resize": None}, {"do_center_crop": True},
     {"do_resize": False}, {"do_pad": True}, {"size": {"shortest_edge": 32}}, {"size": {"longest_edge": 32}},
     {"image_processor_type": "ConvNextImageProcessor"}, {"size": 20, "do_center_crop": True, "crop_size": 32},
     {"size": SQUARE, "do_center_crop": True, "crop_size": {"height": 16, "width": 24}}, {"resample": 5},

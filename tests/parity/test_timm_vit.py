@@ -229,6 +229,7 @@ def test_unsupported_checkpoints_raise(tmp_path):
         {"representation_size": 8},
         {"feedforward": "swiglu"},
         {"positions": "learned(prefix=3)"},
+        {"image_size": 40},  # timm would leave out the last eight pixels
     ],
     ids=str,
 )
@@ -236,3 +237,9 @@ def test_models_that_the_format_cannot_represent_raise(settings):
     (name,) = settings
     with pytest.raises(Unsupported, match=f"timm's ViT needs {name}"):
         timm_vit.table(Config(**settings))
+
+
+@pytest.mark.parametrize("settings", [{"feedforward": "swiglu"}, {"positions": "learned(prefix=0)"}], ids=str)
+def test_deits_that_the_format_cannot_represent_raise(settings):
+    with pytest.raises(Unsupported, match=next(iter(settings))):
+        timm_deit.export_config(DeiTConfig(**settings))

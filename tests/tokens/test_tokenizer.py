@@ -452,3 +452,15 @@ def test_llama_style_bytes_are_shown_as_numbers(tmp_path):
     assert text.kind == "bpe"
     assert text.pad == text.eos
     assert text.pieces([3, 4, 5, 99]) == ["⟨e2⟩", "↵", "▁dog", "⟨99⟩"]
+
+
+def test_characters_are_added_behind_those_that_are_known():
+    tokenizer = Tokenizer.train(["abc abc"], kind="char", size=20)
+    more = tokenizer.with_characters("cab é\n12")
+    assert more.size == tokenizer.size + 4
+    assert more.encode_one("abc") == tokenizer.encode_one("abc")
+    assert more.encode_one("é1") == [tokenizer.size + n for n in (3, 1)]  # in order: line end, 1, 2, é
+    assert more.decode([more.encode_one("a 2\né")]) == ["a 2\né"]
+    assert more.with_characters("abc é").size == more.size
+    with pytest.raises(BadInput, match="got 'word'"):
+        Tokenizer.train(["one two"], kind="word", size=20).with_characters("a")

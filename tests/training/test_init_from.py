@@ -9,12 +9,16 @@ from torch import nn
 
 import regard
 from regard.core.errors import BadInput
-from regard.models import attention_asr, conformer, ctc, hybrid_asr, online_alignment
+from regard.data.text.text_file import TextFile
+from regard.models import attention_asr, conformer, ctc, gpt, hybrid_asr, online_alignment
+from regard.tasks.text import language_modeling
+from regard.tasks.text.classification import TextClassifier
 from regard.tokens.tokenizer import Tokenizer
 from regard.training import init_from, train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
 from regard.weights.folder import load_model, save_model
+from regard.weights.hf import bert
 
 from ..tasks.text_data import config, data, recipe, task, written
 
@@ -248,3 +252,27 @@ def test_a_head_of_other_labels_is_new_even_if_they_are_as_many(tmp_path):
         assert ("new: head.out.weight, head.out.bias" in message) == new
         assert torch.equal(other.head.out.weight, made.head.out.weight) == (not new)
         assert torch.equal(other.embed.weight, made.embed.weight)
+    bert.save(tmp_path / "hf", TextClassifier(made, text, ["a", "b", "c"], max_length=8))  # a folder of transformers
+    for labels, new in ((["a", "b", "c"], False), (["x", "y", "z"], True)):
+        message = init_from.load_initial_weights(build(made.config), tmp_path / "hf", labels)
+        assert ("new: head.out.weight, head.out.bias" in message) == new
+
+
+def test_a_model_of_characters_learns_those_that_it_lacks(tmp_path):
+    model = gpt.Config(vocab=0, width=16, heads=2, layers=1, length=16)
+
+    def run(name, text, **settings):
+        (tmp_path / f"{name}.txt").write_text(text * 60, encoding="utf-8")
+        data = TextFile(str(tmp_path / f"{name}.txt"), context_length=16, batch_size=2)
+        train(Recipe(model, language_modeling.Config(), data, Train(steps=2, **settings)), tmp_path / name)
+
+    run("first", "to be or not to be; ")
+    old = regard.load(tmp_path / "first")
+    run("second", "not 24 über ", init_from=str(tmp_path / "first"), learning_rate=0.0, weight_decay=0.0)
+    new = regard.load(tmp_path / "second")
+    added = new.model.config.vocab - old.model.config.vocab
+    assert added == len("24ü")
+    assert torch.equal(new.model.embed.weight[:-added], old.model.embed.weight)
+    mean = old.model.embed.weight.mean(0)
+    torch.testing.assert_close(new.model.embed.weight[-added:], mean.expand(added, -1))
+    assert new.text.unk not in new.text.encode_one("24 über not")

@@ -10,7 +10,7 @@ from PIL import Image
 import regard
 from regard.core.errors import BadInput
 from regard.training import train
-from regard.training.own_data import KINDS, make_plan, plan
+from regard.training.own_data import KINDS, labelled_texts, make_plan, pairs, plan
 
 NAMES = ["data", "start", "model", "regularisation", "updates", "time"]
 SEEN = ["the dog runs", "a cat sleeps", "the man eats bread", "two girls play", "a boy reads", "the woman drinks water"]
@@ -93,16 +93,16 @@ def timed(monkeypatch):
 
 def test_updates_and_evaluations_end_in_time(places, timed):
     timed |= {256: 1.0, 192: 0.5, 128: 0.25, 96: 0.1}
-    found = make_plan("text", places["text"], minutes=2)
+    found = make_plan("text", places["text"], minutes=2, source="none")
     s = found.recipe.train
     assert found.recipe.model.width == 256  # a small text is learnt in time even so
     assert 95 < 60 * s.budget_minutes < 115
-    late = make_plan("text", places["text"], minutes=2, began=time.monotonic() - 60)
+    late = make_plan("text", places["text"], minutes=2, source="none", began=time.monotonic() - 60)
     assert 55 < 60 * s.budget_minutes - 60 * late.recipe.train.budget_minutes < 65
 
 
 def test_less_time_takes_a_smaller_model_and_says_when_there_is_too_little(places, timed):
-    timed |= {256: 100.0, 192: 50.0, 128: 0.2, 96: 0.1}
+    timed |= {384: 100.0, 256: 100.0, 192: 50.0, 128: 0.2, 96: 0.1}
     found = make_plan("text", places["text"], minutes=2)
     assert found.recipe.model.width == 128
     timed |= {128: 40.0, 96: 10.0}
@@ -112,9 +112,19 @@ def test_less_time_takes_a_smaller_model_and_says_when_there_is_too_little(place
     assert "too few for 20 updates" in found.lines[-1]
 
 
+def test_english_continues_from_the_model_of_plays_where_there_is_time(places, timed, tmp_path):
+    timed |= {384: 1.0, 256: 1.0, 192: 0.5, 128: 0.25, 96: 0.1}
+    found = make_plan("text", places["text"], minutes=2)
+    assert found.recipe.train.init_from == "shakespeare"
+    assert "shakespeare; characters that it lacks are new" in found.lines[1]
+    german = tmp_path / "tagebuch.txt"
+    german.write_text("Wir gingen heute in die Stadt und kauften Brot.\n" * 100, encoding="utf-8")
+    assert make_plan("text", german, minutes=2).recipe.train.init_from is None
+
+
 def test_evaluations_take_a_small_share_of_the_time(places, timed):
     timed |= {256: 10.0, 192: 10.0, 128: 10.0, 96: 10.0}
-    s = make_plan("text", places["text"], minutes=60).recipe.train
+    s = make_plan("text", places["text"], minutes=60, source="none").recipe.train
     per_epoch = 0.1 * 10.0 * plan.FORWARD_SHARE  # seconds of an evaluation, of few rows
     assert (s.steps // s.eval_interval) * per_epoch < plan.EVAL_SHARE * 60 * s.budget_minutes
 
@@ -151,3 +161,40 @@ def test_too_few_data_are_refused_in_a_sentence(kind, content, sentence, tmp_pat
         place.write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match=sentence):
         make_plan(kind, place)
+
+
+def make_photos(place, *names):
+    for name in names:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(place / name)
+
+
+def test_folders_that_are_no_classes_are_named(tmp_path):
+    make_photos(tmp_path, *(f"photos/wrapped/{name}/{n}.png" for name in ("cat", "dog") for n in range(2)))
+    with pytest.raises(BadInput, match=r"the classes are the folders in .*wrapped, give that"):
+        make_plan("images", tmp_path / "photos")
+    (tmp_path / "photos" / "wrapped" / "bird").mkdir()
+    with pytest.raises(BadInput, match="bird has no image; add some, or remove the folder"):
+        make_plan("images", tmp_path / "photos" / "wrapped")
+    make_photos(
+        tmp_path, *(f"{part}/{n}/{n}{m}.png" for part in ("b/train", "b/valid") for n in "xy" for m in range(2))
+    )
+    make_photos(tmp_path, "b/valid/z/1.png")
+    with pytest.raises(BadInput, match=r"valid has a class 'z' that .*train does not have"):
+        make_plan("images", tmp_path / "b")
+    (tmp_path / "photos.zip").write_bytes(b"PK")
+    with pytest.raises(BadInput, match="unpack it"):
+        make_plan("images", tmp_path / "photos.zip")
+
+
+def test_a_plan_says_what_it_took_and_what_is_little(tmp_path):
+    assert plan.describe_counts(["10", "9", "9", "2", "10", "1"]) == "9: 2, 10: 2, 1: 1, 2: 1"
+    place = tmp_path / "reviews.csv"
+    place.write_text(
+        "id;Kommentar;Note\n" + "".join(f"{n};{SEEN[n % 6]} {n} {'und ' * 60};{n % 2}\n" for n in range(40))
+    )
+    (tmp_path / "ids.csv").write_text("id,en,fr\n" + "".join(f"{n},{SEEN[n % 6]},{READ[n % 6]}\n" for n in range(20)))
+    data = labelled_texts.draft(place, quick=True, source="fill-en").data
+    assert "of the columns 'kommentar' and 'note'" in data
+    assert "4 kept for validation (few: scores are rough); the first 32 tokens of a text are read" in data
+    assert "20 pairs from en to fr" in pairs.draft(tmp_path / "ids.csv", quick=True).data

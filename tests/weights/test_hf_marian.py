@@ -49,7 +49,9 @@ def answer(theirs):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"head_bias": False}, {"feedforward": "relu", "activation_dropout": 0.2}], ids=str
+    "settings",
+    [{}, {"head_bias": False}, {"feedforward": "relu", "activation_dropout": 0.2}, {"tied": False}],
+    ids=str,
 )
 def test_transformers_loads_saved_folders(tmp_path, settings):
     ours = model(**settings)

@@ -165,6 +165,8 @@ def _override(config: Any, path: list[str], text: str, whole: str) -> Any:
 
 def _parse_literal(text: str, hint: Any) -> Any:
     """Parse a value of the command line as a Python literal; bare words are strings."""
+    if typing.get_origin(hint) is typing.Literal and text in typing.get_args(hint):  # "none" may be one of them
+        return text
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if text.lower() in ("none", "null"):

@@ -48,7 +48,8 @@ View = Literal["raw", "without_sink", "value"]
 VIEWS = ("raw", "without_sink", "value")
 
 # {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
-# {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, or {"none": True}
+# {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, {"place": [x, y], "to": [nodes]} of a node
+# in a drawing of its graph, or {"none": True}
 Position = dict[str, Any]
 NO_POSITION: Position = {"none": True}
 
@@ -86,10 +87,17 @@ INSPECTIONS_BY_INPUT: Registry = {
     "text": ("regard.interpret.inspections.text", "TextInspection"),
     "points": ("regard.interpret.inspections.point_cloud", "PointCloudInspection"),
     "graph": ("regard.interpret.inspections.graph", "GraphInspection"),
+    "place": ("regard.interpret.inspections.place", "PlaceInspection"),
     "any": ("regard.interpret.inspections.declared", "DeclaredInspection"),
 }
 
+OPTION_HELP = {  # of options that only an inspection has
+    "target_text": "maps of this text, instead of the model's own",
+    "other": "a second text, for a pair",
+}
+
 _SINK_ROWS = 64  # query rows of which sinks are found
+_CHECKED_WEIGHTS = 4096  # of a map that is checked for uniform attention
 _NOTEBOOK_MAPS = 24  # maps that are drawn in a notebook
 _TILE_WEIGHTS = 2**21  # weights of a tile that are computed together: more of them leave the processor's cache
 _COLUMN_BLOCK, _MAX_COLUMN_BLOCKS = 16, 256  # columns computed at a time, and blocks of them that are remembered
@@ -144,6 +152,7 @@ class Inspection:
         self.store: MapStore = MapStore()
         self._most, self._lock = most, Lock()
         self._sinks: dict[str, list[list[int]]] = {}
+        self._uniform: dict[str, bool] = {}
         self._columns: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
         with self._with_interventions():
             self.read()
@@ -156,7 +165,12 @@ class Inspection:
         """Return the inputs (name -> kind) and options (name -> JSON schema) for a predictor class."""
         first, *rest = cls.input_types
         needed = {name: _input_kind(name, cls.input_types[name]) for name in (first, *cls.required_inputs)}
-        return needed, {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
+        of_task = predictor.options_schema()["properties"] if hasattr(predictor, "options_schema") else {}
+        said = OPTION_HELP | {name: each["description"] for name, each in of_task.items() if "description" in each}
+        options = {name: _option_schema(cls.input_types[name]) for name in rest if name not in needed}
+        return needed, {
+            name: each | ({"description": said[name]} if name in said else {}) for name, each in options.items()
+        }
 
     def check(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs, their names and types checked."""
@@ -356,7 +370,16 @@ class Inspection:
             "exact": held.exact,
             "normalised": held.normalised,
             "views": self._views(held),
+            "uniform": self._is_uniform(held, n, m),
         }
+
+    def _is_uniform(self, held: LazyMap, n: int, m: int) -> bool:
+        """Return whether no weight of any head is above 1.5 uniform shares; of larger maps it is not checked."""
+        if not held.normalised or m < 2 or n * m > _CHECKED_WEIGHTS:
+            return False
+        if held.name not in self._uniform:
+            self._uniform[held.name] = bool(to_numpy(held.rows_of([*range(n)])[0])[:, :, :m].max() < 1.5 / m)
+        return self._uniform[held.name]
 
     @staticmethod
     def _views(held: LazyMap) -> list[str]:

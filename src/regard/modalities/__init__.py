@@ -1,6 +1,6 @@
 """What people hand to a model and get back: typed inputs and outputs, one file each.
 
-    inputs     Text  Image  Audio  PointCloud  Graph  Number
+    inputs     Text  Image  Audio  PointCloud  Graph  Place  Number
     outputs    Text  Classes  TokenLabels  Span  MaskFills  Neighbors  Embedding  TokenEmbeddings  Boxes  Masks  Depth
                Strokes  Transcript  Episode  GeneratedImage  PointLabels
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.modalities.masks import Masks
     from regard.modalities.neighbors import Neighbors
     from regard.modalities.number import Number
+    from regard.modalities.place import Place
     from regard.modalities.point_cloud import PointCloud, PointPreprocess
     from regard.modalities.point_labels import PointLabels
     from regard.modalities.span import Span
@@ -57,6 +58,7 @@ __all__ = [
     "Neighbors",
     "Number",
     "Output",
+    "Place",
     "PointCloud",
     "PointLabels",
     "PointPreprocess",
@@ -87,6 +89,7 @@ _MODULES = {
     "masks": ("Masks",),
     "neighbors": ("Neighbors",),
     "number": ("Number",),
+    "place": ("Place",),
     "point_labels": ("PointLabels",),
     "span": ("Span",),
     "strokes": ("Strokes",),

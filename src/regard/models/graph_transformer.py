@@ -25,6 +25,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from regard.attention.edge_attention import EdgeBias, EdgeMask
 from regard.attention.mask import DenseMask, Mask, PaddingMask
 from regard.attention.mixers import build_mixer
 from regard.blocks.encoder import EncoderBlock
@@ -32,7 +33,7 @@ from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.points import mean_of_points
 from regard.core.config import field
 from regard.core.layer_state import PassState
-from regard.core.positions import PositionInfo, TensorBias
+from regard.core.positions import Bias, PositionInfo, TensorBias
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.spec import layer_spec
 from regard.core.validation import validate
@@ -112,18 +113,22 @@ class GraphTransformer(ModelContract):
         if self.place is not None and positions is not None:
             x = x + self.place(positions.to(x.dtype))
         x, n = self.drop(x), nodes.shape[1]
-        itself = torch.eye(n, dtype=torch.bool, device=x.device)
-        kinds = edges.clamp(max=self.config.edge_types).masked_fill(itself, self.config.edge_types + 1)
-        mask: Mask | None = PaddingMask.from_lengths(nodes, lengths)
-        if self.config.attend == "neighbors":
-            along = (edges > 0) | itself
-            if lengths is not None:
-                along = along & (torch.arange(n, device=x.device) < lengths.to(x.device)[:, None, None])
-            mask = DenseMask(along)
-        bias = TensorBias(self.edge_bias[kinds].movedim(3, 1).contiguous())
+        mask, bias = self._mask_and_bias(nodes, edges, lengths)
         index, state = torch.arange(n, device=x.device)[None], PassState() if pass_state is None else pass_state
         where = PositionInfo(index, index, bias=bias)
         for depth, block in enumerate(self.blocks):
             x = block(x, mask, where, state.layer(depth))
         normed: Tensor = self.norm(x)
         return normed
+
+    def _mask_and_bias(self, nodes: Tensor, edges: Tensor, lengths: Tensor | None) -> tuple[Mask | None, Bias]:
+        n, bias = nodes.shape[1], EdgeBias(self.edge_bias, edges)
+        mask: Mask | None = PaddingMask.from_lengths(nodes, lengths)
+        if self.config.attend == "neighbors":
+            along = (edges > 0) | torch.eye(n, dtype=torch.bool, device=edges.device)
+            if lengths is not None:
+                along = along & (torch.arange(n, device=edges.device) < lengths.to(edges.device)[:, None, None])
+            if EdgeMask.suits(along):
+                return EdgeMask(along), bias
+            mask = DenseMask(along)
+        return mask, TensorBias(bias.dense())  # made once for all layers

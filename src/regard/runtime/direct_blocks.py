@@ -205,6 +205,11 @@ def use_direct_blocks(model: nn.Module, linear_class: type[nn.Module], feed_clas
             stack.step_blocks = DirectDecoderBlocks(stack)
 
 
+def has_direct_blocks(model: nn.Module) -> bool:
+    """Return whether an encoder of the model runs directly where rows are few."""
+    return any(isinstance(getattr(part, "apply_blocks", None), DirectEncoderBlocks) for part in model.modules())
+
+
 def _can_run_directly(block: Any, linear_class: type[nn.Module], feed_class: type[nn.Module]) -> bool:
     """Return whether a block is plain attention and a plain feed-forward, all with weights that the kernel reads."""
     if block.path.p or getattr(block, "mix_scale", None) or getattr(block, "feed_scale", None):

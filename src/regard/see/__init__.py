@@ -20,6 +20,7 @@
     glimpse_path                           where a model looked, in order                   glimpse_path.py
     point_cloud                            points in space from three sides, coloured       point_cloud.py
     graph                                  nodes and edges, coloured by a number a node     graph.py
+    globe                                  values over longitude and latitude, and places   globe.py
     PixelAttribution                       attention of an image model on its pixels        pixel_attribution.py
     save                                   write a figure or a page to disk                 save.py
 
@@ -35,6 +36,7 @@ from regard.core.lazy_exports import public_dir
 from regard.see.audio import audio_alignment, ctc_lattice
 from regard.see.channel_gates import channel_gates
 from regard.see.glimpse_path import glimpse_path
+from regard.see.globe import globe
 from regard.see.gradient_by_distance import gradient_by_distance
 from regard.see.gradient_estimators import gradient_estimators
 from regard.see.graph import graph
@@ -69,6 +71,7 @@ __all__ = [
     "cross_rollout",
     "ctc_lattice",
     "glimpse_path",
+    "globe",
     "gradient_by_distance",
     "gradient_estimators",
     "graph",

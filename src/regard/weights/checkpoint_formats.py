@@ -93,6 +93,12 @@ def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
     return " or ".join(dict.fromkeys(feeds.values())), config.feedforward in feeds.values()
 
 
+def requires_whole_patches(config: Any) -> Requirement:
+    """Require images that whole patches cover: others leave the rest out, Regard pads it."""
+    sides = zip(pair(config.image_size), pair(config.patch_size), strict=True)
+    return "a multiple of the patch size", all(side % patch == 0 for side, patch in sides)
+
+
 def is_hf_folder(kind: str, files: set[str]) -> Callable[[Path], bool]:
     """Return a check that a folder is one of transformers of this kind, with no other files."""
 
@@ -458,7 +464,8 @@ def read_processor(
     if kind not in known:
         names = ", ".join(f"{each}ImageProcessor" for each in known)
         raise Unsupported(f"preprocessing by '{named}' is not supported; expected one of: {names}")
-    told = {name: value for name, value in given.items() if value is not None}
+    # a null leaves the default, but of do_resize and the like it is a false
+    told = {name: value for name, value in given.items() if value is not None or name.startswith("do_")}
     usual = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
     how = {**usual, **defaults, **known[kind], **told, "kind": kind}
     if not how["do_resize"]:
@@ -502,8 +509,8 @@ def _image_processor(how: Mapping[str, Any], channels: int) -> dict[str, Any]:
         raise Unsupported(
             "do_pad=True in preprocessor_config.json is not supported; models are shown images of one size"
         )
-    size, keeps_ratio = _resized(how["size"], how["kind"] == "Bit")
-    cut = pair(_resized(how["crop_size"], False)[0]) if how["do_center_crop"] else size
+    size, keeps_ratio = _resized(how["size"], not how.get("default_to_square", how["kind"] != "Bit"))
+    cut = pair(_resized(how.get("crop_size"), False)[0]) if how["do_center_crop"] else size
     if (keeps_ratio and (cut[0] != cut[1] or not how["do_center_crop"])) or cut[0] > size[0] or cut[1] > size[1]:
         raise Unsupported(
             f"size={how['size']} and crop_size={how.get('crop_size')} with do_center_crop={how['do_center_crop']} in "
@@ -532,7 +539,7 @@ def _resized(size: Any, is_shortest: bool) -> tuple[Pair, bool]:
     if isinstance(size, list) and len(size) == 2:
         return (size[0], size[1]), False
     raise Unsupported(
-        f"size={size!r} in preprocessor_config.json is not supported; expected height and width or shortest_edge"
+        f"a size of {size!r} in preprocessor_config.json is not supported; expected height and width or shortest_edge"
     )
 
 

@@ -116,10 +116,14 @@ def test_what_cannot_be_read_is_said(explorer, body, status):
 
 
 def test_models_are_listed_with_what_they_read_and_their_examples_can_be_read(explorer):
+    zoo = regard.list("zoo")
     models = explorer.get("/explore/models").json()
     assert {"en-de", "shakespeare", "fill-en"} <= {each["name"] for each in models}
     for each in models:
-        assert set(each) == {*("name", "task", "inputs", "output", "options", "run_options", "examples", "needs_token")}
+        lists = {"inputs", "options", "run_options", "examples"}
+        assert set(each) == {"name", "task", "description", "output", "needs_token"} | lists
+        assert each["description"] == next(row["description"] for row in zoo if row["name"] == each["name"])
+        assert all(option["description"] for option in each["options"].values())
         first = next(iter(each["inputs"]))
         for example in each["examples"]:
             found = explorer.post("/explore/inspections", json={"model": each["name"], "inputs": {first: example}})
@@ -204,7 +208,7 @@ def test_a_run_of_words_is_explored_from_its_folder(tmp_path, monkeypatch, kind,
     assert client.post("/explore/interventions", json=changed).json()["loss"]["changed"] > 0
 
 
-@pytest.mark.parametrize("name", ["scenes", "scene-captions", "scene-questions"])
+@pytest.mark.parametrize("name", ["scenes", "scene-captions", "scene-questions", "scene-segments"])
 def test_examples_of_models_of_scenes_are_of_the_kind_they_were_trained_on(name):
     from PIL import Image
 
@@ -214,6 +218,7 @@ def test_examples_of_models_of_scenes_are_of_the_kind_they_were_trained_on(name)
 
     right = {
         "clothes.png": ["sneaker", "t-shirt"],
+        "scene.png": ["car", "floor", "house", "trouser", "wall"],
         "things.png": "a blue digit on the wall and a purple dress on the floor and a yellow bag on the floor",
         "Which colour is the digit?": "purple",
         "How many red shoes are in the picture?": "1",
@@ -224,5 +229,8 @@ def test_examples_of_models_of_scenes_are_of_the_kind_they_were_trained_on(name)
         item = {"image": picture} | ({"question": example["question"]} if "question" in example else {})
         assert predictor.domain_notes([predictor.read_item(item)]) == [""]
         found = predictor(*item.values())
-        said = sorted(box.label for box in found.boxes) if name == "scenes" else getattr(found, "label", found)
+        if name == "scene-segments":
+            said = sorted(mask.label for mask in found.masks if mask.score > 0.5)
+        else:
+            said = sorted(box.label for box in found.boxes) if name == "scenes" else getattr(found, "label", found)
         assert said == right[example.get("question", example["file"])]

@@ -60,6 +60,20 @@ def test_every_text_has_the_vector_it_has_alone(pool, normal, model, tokens, mon
     assert embed([]).shape == (0, 16)
 
 
+def test_short_texts_are_read_a_few_rows_at_a_time_by_the_kernels_for_them(monkeypatch):
+    embed = small(model={"length": 128})
+    lines = [*LINES, " ".join(LINES[0].split() * 9)] * 4
+    alone, sizes = embed(lines), []
+    monkeypatch.setattr(module, "has_direct_blocks", lambda model: True)
+    monkeypatch.setattr(
+        embed, "_pooled", lambda x, lengths: sizes.append(lengths) or embed.__class__._pooled(embed, x, lengths)
+    )
+    torch.testing.assert_close(embed(lines), alone, rtol=1e-5, atol=1e-5)
+    short = [each for each in sizes if int(each.max()) <= module.MAX_ROWS // 2]
+    assert max(int(each.sum()) for each in short) <= module.MAX_ROWS < sum(int(each.sum()) for each in short)
+    assert any(len(each) > 1 for each in sizes[len(short) :])  # long ones are still read together
+
+
 def test_a_long_text_is_refused_or_read_in_parts_never_cut_off():
     embed = small(max_length=16)
     long = " ".join(LINES)

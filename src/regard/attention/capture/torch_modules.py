@@ -266,7 +266,9 @@ class TorchFunctionObserver(TorchFunctionMode):
         over_channels = n == m and n * layout.num_heads in read and values.shape[channels] in tokens
         if over_channels and (m not in tokens or values.stride(channels) > values.stride(value_keys)):
             self._refuse("attends over channels, not over tokens")
-        if layout.has_windows and n != m and layout.batch * m not in {read[0] * count for count in tokens}:
+        is_repeated = len(read) == 4 and layout.batch > read[0] and layout.batch * m > read[0] * min(tokens)
+        partitions = layout.batch * m in {read[0] * count for count in tokens}
+        if n != m and (layout.has_windows or is_repeated) and not partitions:
             self._refuse("attends in blocks whose keys overlap")
         return layout
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from regard.attention.edge_attention import EdgeMask, edge_attention
 from regard.attention.mask import DocumentMask, Mask
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.mechanisms.dense import dense_mask, repeat_kv, scaled_products
@@ -136,7 +137,9 @@ def eager(
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, bias: Bias | None, scale: float, dropout: float) -> Tensor:
-    """PyTorch's fused kernels; concatenated texts are attended to text by text."""
+    """PyTorch's fused kernels; concatenated texts are attended to text by text, graphs of few edges edge by edge."""
+    if isinstance(mask, EdgeMask) and q.shape[1] == k.shape[1]:
+        return edge_attention(q, k, v, mask, bias, scale, dropout)
     if isinstance(mask, DocumentMask) and bias is None and q.shape == k.shape:
         return varlen_attention(q, k, v, mask, scale, dropout)
     if q.is_cuda and isinstance(bias, FactorizedBias):

@@ -78,15 +78,21 @@ class GraphSplit(DatasetSplit[GraphBatch]):
     def __init__(self, graphs: Sequence[Graph], targets: Tensor, preprocess: GraphPreprocess, batch_size: int) -> None:
         self.graphs, self.targets, self.preprocess, self.batch_size = graphs, targets, preprocess, batch_size
         self.positions = [preprocess.place(graph) for graph in graphs]
+        self._batch: GraphBatch | None = None  # of a dataset that is one graph
 
     def __len__(self) -> int:
         return len(self.graphs)
 
     def collate(self, rows: Int[Tensor, " B"]) -> GraphBatch:
         numbers = rows.tolist()
+        if self._batch is not None and len(numbers) == 1:
+            return self._batch
         made = self.preprocess.batch([self.graphs[n] for n in numbers], [self.positions[n] for n in numbers])
         targets = self.targets[rows]
-        return GraphBatch(*made, targets[:, : made.nodes.shape[1]] if targets.ndim > 1 else targets)  # one a node
+        batch = GraphBatch(*made, targets[:, : made.nodes.shape[1]] if targets.ndim > 1 else targets)  # one a node
+        if len(self) == len(numbers) == 1:
+            self._batch = batch
+        return batch
 
     def contents(self) -> Iterable[Tensor]:
         yield self.targets

@@ -20,6 +20,7 @@ FIGURES: Registry = {
     "story_hops": ("regard.interpret.figures.stories", "StoryHopsFigure"),
     "point_cloud": ("regard.interpret.figures.point_cloud", "PointCloudFigure"),
     "graph": ("regard.interpret.figures.graph", "GraphFigure"),
+    "globe": ("regard.interpret.figures.globe", "GlobeFigure"),
     "output": ("regard.interpret.figures.output", "OutputFigure"),
 }
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,10 +22,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from regard import catalogue
 from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import check_untrusted
 from regard.modalities.audio import Audio
 from regard.modalities.base import Input
+from regard.modalities.graph import Graph
 from regard.modalities.image import Image
 from regard.modalities.point_cloud import PointCloud
 from regard.serve.explorer.cache import InspectionCache
@@ -33,7 +36,12 @@ from regard.serve.http.jobs import Jobs
 from regard.serve.http.schemas import parse_request
 from regard.serve.http.uploads import media_type, read_file, read_json
 
-FILE_KINDS: dict[str, type[Input]] = {"image": Image, "audio": Audio, "points": PointCloud}  # that come as an upload
+FILE_KINDS: dict[str, type[Input]] = {  # that come as an upload
+    "image": Image,
+    "audio": Audio,
+    "points": PointCloud,
+    "graph": Graph,
+}
 MAX_NUMBER = 4096  # the largest that an option of a task may be
 
 EXAMPLE_IMAGES = {  # that came with the page, by what is on them
@@ -44,10 +52,7 @@ EXAMPLE_IMAGES = {  # that came with the page, by what is on them
 
 EXAMPLES_OF_MODELS: dict[str, list[dict[str, str]]] = {  # that ship and know neither photos nor single clothes
     "scenes": [{"title": "Clothes in a room", "file": "clothes.png"}],
-    "scene-segments": [
-        {"title": "Things in a room", "file": "things.png"},
-        {"title": "Clothes in a room", "file": "clothes.png"},
-    ],
+    "scene-segments": [{"title": "Clothes and emoji in a room", "file": "scene.png"}],
     "scene-captions": [{"title": "Three things in a room", "file": "things.png"}],
     "scene-questions": [
         {"title": question, "file": "questions.png", "question": question}
@@ -79,11 +84,13 @@ class InspectionRequest(BaseModel):
 class ExplorableModel(BaseModel):
     """A model on the page: its inputs (name -> kind), options (name -> JSON schema), output, and examples.
 
-    An example is a text, an object of texts by input, or {"title", "file"} with a file of the page.
+    `description` says what a model that ships is for; "" for others. An example is a text, an object of texts by input,
+    or {"title", "file"} with a file of the page.
     """
 
     name: str
     task: str
+    description: str
     inputs: dict[str, str]
     output: str
     options: dict[str, Any]
@@ -228,6 +235,7 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
     return ExplorableModel(
         name=name,
         task=task,
+        description=_shipped_uses().get(jobs.pool.source(name), ""),
         inputs=inputs,
         output=output,
         options=options,
@@ -235,6 +243,12 @@ def describe_explorable(jobs: Jobs, name: str) -> ExplorableModel | None:
         examples=examples,
         needs_token=jobs.settings.token is not None,
     )
+
+
+@cache
+def _shipped_uses() -> dict[str, str]:
+    """Return what each model that ships is for, by its name."""
+    return {row["name"]: row["description"] for row in catalogue.list("zoo")}
 
 
 async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:

@@ -92,6 +92,10 @@ class ModelPool:
         """Return the name of a model's task."""
         return task_name(self.get(name))
 
+    def source(self, name: str) -> str:
+        """Return the name or folder that a model is loaded from."""
+        return self._model(name).source
+
     def pick(
         self,
         name: str | None,

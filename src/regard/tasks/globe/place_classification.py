@@ -3,6 +3,7 @@
     objective    cross-entropy of the label, summed over the places
     metric       accuracy, in all and by latitude: up to 30 degrees, 30 to 60, beyond 60; loss (nats per place)
     decoding     none
+    predict      `PlaceClassifier`: places in, labels with their probabilities out
 
 Rußwurm et al.: Geographic Location Encoding with Spherical Harmonics and Sinusoidal Representation Networks. ICLR 2024.
 arXiv:2310.06743
@@ -10,6 +11,7 @@ arXiv:2310.06743
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from regard.core.cancellation import check_cancelled
+from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.metrics.base import ACCURACY, fraction, loss_metric
+from regard.modalities.classes import Classes
+from regard.modalities.place import Place
 from regard.tasks.base import SplitTask, call_with_state
+from regard.tasks.predictor import Predictor
 
 BANDS = {"low_latitudes": (0, 30), "middle_latitudes": (30, 60), "high_latitudes": (60, 91)}  # degrees
 ROWS = 4096  # places of a batch of `evaluate`
@@ -84,3 +91,37 @@ class PlaceClassification(SplitTask[Any]):
     def card(self) -> str:
         train: Any = self.dataset("train")
         return f"{self.data.title()}, {len(train):,} places to train on, {len(self.labels)} labels"
+
+
+class PlaceClassifier(Predictor):
+    """Places on the globe in, labels with their probabilities out.
+
+    classify = PlaceClassifier(model, ["ocean", "land"])
+    classify("48.86 N, 2.35 E")                             Classes("land", 0.99, {"land": 0.99, "ocean": 0.01})
+    """
+
+    inputs = {"place": Place}  # noqa: RUF012
+    outputs = Classes
+    examples = ("48.86 N, 2.35 E", "0, 160 W")
+
+    def __init__(self, model: nn.Module, labels: Sequence[str]) -> None:
+        classes = getattr(getattr(model, "config", None), "num_outputs", None)
+        if classes is not None and len(labels) != classes:
+            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        self.model, self.labels = model.eval(), list(labels)
+
+    @torch.no_grad()
+    def predict(self, batch: list[Any], options: Any) -> list[Classes]:
+        places = torch.tensor([(place.longitude, place.latitude) for place in batch])
+        rows = self.probabilities(places.reshape(-1, 2)).tolist()
+        return [Classes.rank(self.labels, row) for row in rows]
+
+    @torch.no_grad()
+    def probabilities(self, places: Float[Tensor, "N 2"]) -> Float[Tensor, "N K"]:
+        """Return the probability of every label at places (longitude, latitude) in degrees."""
+        device = next(self.model.parameters()).device
+        found = []
+        for some in places.split(ROWS):
+            check_cancelled()
+            found.append(self.model(some.to(device)).float().softmax(-1).cpu())
+        return torch.cat(found)

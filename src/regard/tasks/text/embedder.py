@@ -5,16 +5,18 @@
     pooling      first: the vector of [CLS]     mean: of all tokens, special ones included     max: of each coordinate
     normalize    then divided by its length, so that a product of two is the cosine of their angle
 
-Texts are batched by length. Where the model can, they are concatenated, so that nothing is computed for padding
-(attention/varlen.py); otherwise they are padded and the padding is masked, with the same result. A text longer than the
-model takes is refused; with ``overflow="split"`` it is split between words into parts of equal length, and its vector
-is the mean of theirs, weighted by tokens.
+Texts are batched by length; on a CPU with kernels for few rows (runtime/few_rows.py) short ones in batches of so few.
+Where the model can, they are concatenated, so that nothing is computed for padding (attention/varlen.py); otherwise
+they are padded and the padding is masked, with the same result. A text longer than the model takes is refused; with
+``overflow="split"`` it is split between words into parts of equal length, and its vector is the mean of theirs,
+weighted by tokens.
 
 Reimers, Gurevych: Sentence-BERT. EMNLP 2019. arXiv:1908.10084
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +31,8 @@ from regard.core.errors import BadInput, UnknownName, did_you_mean
 from regard.core.shapes import Float, Int, Tensor
 from regard.data.ragged import RaggedTensor
 from regard.modalities.embedding import Embedding
+from regard.runtime.direct_blocks import has_direct_blocks
+from regard.runtime.few_rows import MAX_ROWS
 from regard.tasks.text.encoder_base import EncoderPredictor, check_texts
 
 if TYPE_CHECKING:
@@ -158,8 +162,12 @@ class TextEmbedder(EncoderPredictor):
         device, model = parameter.device, _packing_model(self.model)
         packed = model is not None and (device.type == "cpu" or has_varlen_kernel(device, parameter.dtype))
         order = torch.sort(flat.lengths, stable=True).indices
-        for some in _batches(
-            flat.lengths[order].tolist(), BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]), not packed
+        ordered = flat.lengths[order].tolist()
+        limit = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+        few = bisect_right(ordered, MAX_ROWS // 2) if has_direct_blocks(self.model) else 0  # short texts
+        for some in (
+            *_batches(ordered[:few], min(limit, MAX_ROWS), not packed),
+            *_batches(ordered[few:], limit, not packed, first=few),
         ):
             check_cancelled()
             picked = order[some]
@@ -194,18 +202,23 @@ def _packing_model(model: Any) -> Any:
     return model if getattr(model, "can_pack", False) else None
 
 
-def _batches(lengths: list[int], tokens: int, padded: bool) -> Iterator[slice]:
-    """Yield slices of sorted lengths of about equal size, at most `tokens` tokens each; `padded`: padding counts."""
+def _batches(lengths: list[int], tokens: int, padded: bool, first: int = 0) -> Iterator[slice]:
+    """Yield slices of sorted lengths of about equal size, at most `tokens` tokens each, counted from `first` on.
+
+    `padded`: padding counts.
+    """
+    if not lengths:
+        return
     start = total = 0
     whole = sum(lengths)
     tokens = -(-whole // -(-whole // tokens))  # not full ones and a rest
     for i, length in enumerate(lengths):
         more = length * (i + 1 - start) if padded else total + length
         if i > start and more > tokens:
-            yield slice(start, i)
+            yield slice(first + start, first + i)
             start, more = i, length
         total = more
-    yield slice(start, len(lengths))
+    yield slice(first + start, first + len(lengths))
 
 
 def nearest_vectors(

@@ -31,6 +31,7 @@ TIMED_UPDATES, TIMED_SECONDS = 8, 1.0  # after one that is not timed: so many, o
 SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
 HOPELESS = 5.0  # times the seconds that an update may take: the first one tells
 UNKNOWN = "an unknown language"
+FEW = 10  # examples of validation below which the plan says so
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
@@ -41,6 +42,7 @@ class Candidate:
     recipe: Recipe
     epochs: float  # at which the data are learnt: no more are trained
     least: float = 0.0  # epochs below which the next candidate is better
+    start: str = ""  # what the weights are at the start, where it is not the draft's
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def complete(
         seconds = max(left, MIN_STEPS * each)  # of updates and of the evaluations between them
         evaluations = max(1, min(EVALUATIONS, int(EVAL_SHARE * seconds / evaluation)))
         possible = max(seconds - evaluations * evaluation, 0.0) / each
-        if possible >= candidate.least * per_epoch or is_last:
+        if (left >= MIN_STEPS * each and possible >= candidate.least * per_epoch) or is_last:
             break
     steps = 6 if quick else max(MIN_STEPS, math.ceil(candidate.epochs * per_epoch))
     expected = min(steps, max(MIN_STEPS, int(possible)))
@@ -113,7 +115,7 @@ def complete(
     limit = f"at most {named}" if used <= given else f"{named} (too few for {expected} updates)"
     found = {
         "data": draft.data,
-        "start": draft.start,
+        "start": candidate.start or draft.start,
         "model": describe_model(recipe, parameters),
         "regularisation": draft.regularisation,
         "updates": f"{count} of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
@@ -137,7 +139,10 @@ def time_update(recipe: Recipe, device: torch.device, hopeless: float = math.inf
     if hasattr(data, "limit"):
         data = replace(data, limit=max(64, 4 * getattr(data, "batch_size", 16)))
     torch.manual_seed(0)
-    task = recipe.task.build(data, folder=tokenizer_folder(recipe))
+    source = tokenizer_folder(recipe)
+    task = recipe.task.build(data, folder=source)
+    if source is not None:
+        task.extend_vocabulary()
     model = build(task.fit(recipe.model)).to(device).train()
     stream = task.batches().start(StreamPosition(), 0, 1)
     rng = torch.Generator(device)
@@ -205,12 +210,17 @@ def num_train(count: int) -> int:
     return count - max(1, round(VAL_FRACTION * count))
 
 
+def describe_kept(count: int) -> str:
+    """Return how many examples validation has, and whether that is few."""
+    return f"{count:,} kept for validation{' (few: scores are rough)' if count < FEW else ''}"
+
+
 def describe_counts(labels: Iterable[str], most: int = 6) -> str:
-    """Return how often each label occurs, the commonest first: "dog 60, cat 58 and 3 more"."""
+    """Return how often each label occurs, the commonest first: "dog: 60, cat: 58 and 3 more"."""
     counts = Counter(labels)
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], len(pair[0]) if pair[0].isdecimal() else 0, pair[0]))
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{label} {count:,}" for label, count in ordered[:most]) + more
+    return ", ".join(f"{label}: {count:,}" for label, count in ordered[:most]) + more
 
 
 def format_millions(count: int) -> str:

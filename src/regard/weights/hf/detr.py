@@ -222,8 +222,10 @@ _DEFAULTS = {
     "num_channels": 3,
     "dilation": False,
     "position_embedding_type": "sine",
+    "auxiliary_loss": False,
 }
-_FIXED = {"position_embedding_type": "sine"}
+# With auxiliary_loss, transformers norms the queries between the layers of the decoder, in inference too.
+_FIXED = {"position_embedding_type": "sine", "auxiliary_loss": False}
 # modules of transformers 5 -> files
 _RENAMED = {
     ".o_proj.": ".out_proj.",

@@ -11,8 +11,10 @@
     model, task = hf_dpt.load(folder)        config.json and model.safetensors, perhaps preprocessor_config.json
     hf_dpt.save("mine", model)               DPTForDepthEstimation.from_pretrained("mine") reads it
 
-transformers reads square images only; where 32 divides their sides, both give the same numbers. The auxiliary head and
-one residual unit of the coarsest fusion, which no output reads, are dropped; from_pretrained names the latter as new.
+transformers reads square images only; where 32 divides their sides, both give the same numbers, and other training
+sizes are refused, as are other patches than 16 x 16, of which transformers makes maps of another size. The auxiliary
+head and one residual unit of the coarsest fusion, which no output reads, are dropped; from_pretrained names the latter
+as new.
 Backbones from other models (DINOv2, BEiT, Swin v2) are not supported.
 
 Ranftl, Bochkovskiy, Koltun: Vision Transformers for Dense Prediction. ICCV 2021. arXiv:2103.13413
@@ -241,14 +243,15 @@ def _check(config: Config) -> None:
     """Raise `Unsupported` for a model that the format cannot represent."""
     stem = Spec.parse(config.stem) if isinstance(config.stem, str) else None
     hybrid = stem is not None and stem.name == "hybrid" and not stem.args
+    image = pair(config.image_size)
     needed = {
         "attention": requires_softmax(config),
         "positions": (POSITIONS, config.positions == POSITIONS),
         "backbone": (None, config.backbone is None),
         "stem": ("patches' or 'hybrid(layers=...)", config.stem == "patches" or hybrid),
-        "patch_size": (1, not hybrid or config.patch_size == 1),
+        "patch_size": (1, config.patch_size == 1) if hybrid else (16, pair(config.patch_size) == (16, 16)),
         "readout": ("project", not hybrid or config.readout == "project"),
-        "image_size": ("a square", pair(config.image_size)[0] == pair(config.image_size)[1]),
+        "image_size": ("a square of a multiple of 32 pixels", image[0] == image[1] and image[0] % 32 == 0),
     }
     check_requirements("transformers' DPT", config, needed)
 

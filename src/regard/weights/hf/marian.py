@@ -161,9 +161,11 @@ def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) 
         raise Unsupported(f"Marian needs positions {POSITIONS}, got '{config.positions}'")
     state = export_state_dict(rows, model)
     alike = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
-    for name in [*state]:  # as transformers: one name of the shared table, and no positions
-        if name.endswith("embed_positions.weight") or name in alike[: 3 if config.tied else 2]:
+    for name in [*state]:  # as transformers: no positions, and one name of the shared table, if it ties any
+        if name.endswith("embed_positions.weight") or (config.tied and name in alike):
             del state[name]
+        elif name in alike:
+            state[name] = state[name].clone()
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     more = {"bad_words_ids": [[config.pad]], "forced_eos_token_id": config.eos, "max_length": config.length}
     more |= {"num_beams": 4}  # as Regard translates

@@ -40,6 +40,7 @@ from regard.weights.checkpoint_formats import (
     rename_keys,
     requires_feedforward,
     requires_softmax,
+    requires_whole_patches,
     save_for_transformers,
 )
 from regard.weights.table import Row, linear, stack, view
@@ -96,6 +97,7 @@ def check(config: Config, prefix: int) -> None:
         "num_prefix_tokens": (prefix, config.num_prefix_tokens == prefix),
         "pool": ("token", config.pool == "token"),
         "layer_scale": (None, config.layer_scale is None),
+        "image_size": requires_whole_patches(config),
         "representation_size": (None, not (config.representation_size and config.num_classes)),
     }
     check_requirements("transformers' ViT", config, needed)

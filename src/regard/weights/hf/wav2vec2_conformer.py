@@ -90,7 +90,8 @@ def block_rows(
 
 def import_arguments(external: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a config.json to the arguments of a `ConformerEncoder`."""
-    raw = fill_defaults(external, MODEL_TYPE, _DEFAULTS, _FIXED)
+    same = {"hidden_act": "swish"} if external.get("hidden_act") == "silu" else {}  # two names of one function
+    raw = fill_defaults({**external, **same}, MODEL_TYPE, _DEFAULTS, _FIXED)
     return {
         "width": raw["hidden_size"],
         "layers": raw["num_hidden_layers"],

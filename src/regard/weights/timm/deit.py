@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.config import from_dict
-from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
+from regard.core.spec import Spec
 from regard.models import vit
 from regard.models.deit import Config, DeiT
 from regard.models.vit import ViT
-from regard.weights.checkpoint_formats import Classifier, load_image_folder, save_for_timm, timm_preprocessing
+from regard.weights.checkpoint_formats import (
+    Classifier,
+    check_requirements,
+    load_image_folder,
+    save_for_timm,
+    timm_preprocessing,
+)
 from regard.weights.table import Row, linear
 from regard.weights.timm import vit as timm_vit
 
@@ -32,9 +38,7 @@ def table(config: Config | vit.Config) -> list[Row]:
     """Return the rows for a model with this Config; for a ViT, those of timm.vit."""
     if not isinstance(config, Config):
         return timm_vit.table(config)
-    timm_vit.check(config)
-    if config.num_prefix_tokens != 2:
-        raise Unsupported(f"timm's DeiT needs num_prefix_tokens=2, got {config.num_prefix_tokens}")
+    _check(config)
     rows = [
         *timm_vit.shared_rows(config),
         Row(("cls_token", "dist_token"), "prefix_tokens", timm_vit.concat_prefix_tokens(1, 1)),
@@ -49,6 +53,7 @@ def import_config(raw: Mapping[str, Any], state: Mapping[str, Tensor]) -> Config
 
 def export_config(config: Config) -> dict[str, Any]:
     """Convert a Config to a config.json."""
+    _check(config)
     return timm_vit.folder_config("deit_base_distilled_patch16_224", config)
 
 
@@ -65,3 +70,13 @@ def save(folder: str | Path, what: DeiT | Classifier) -> None:
 def build_model(config: Config | vit.Config) -> ViT:
     """Build a model from its Config."""
     return DeiT(config) if isinstance(config, Config) else ViT(config)
+
+
+def _check(config: Config) -> None:
+    """Raise `Unsupported` for a model that timm's DeiT cannot represent."""
+    timm_vit.check(config)
+    needed = {
+        "num_prefix_tokens": (2, config.num_prefix_tokens == 2),
+        "positions": ("learned", Spec.parse(config.positions).kwargs.get("prefix", 2) == 2),
+    }
+    check_requirements("timm's DeiT", config, needed)

@@ -42,6 +42,7 @@ from regard.weights.checkpoint_formats import (
     load_image_folder,
     requires_feedforward,
     requires_softmax,
+    requires_whole_patches,
     save_for_timm,
     timm_architecture,
     timm_config,
@@ -117,6 +118,7 @@ def check(config: Config) -> None:
         "positions": ("learned", place.name == "learned" and rows and not place.args),
         "representation_size": (None, config.representation_size is None),
         "eps": (1e-6, config.eps == 1e-6),
+        "image_size": requires_whole_patches(config),
     }
     check_requirements("timm's ViT", config, needed)
 

@@ -7,7 +7,7 @@
 
 import { colour, lightInk, strength } from "./colours.js";
 import { element } from "./element.js";
-import { piece, word } from "./token_text.js";
+import { piece, sharesCharacter, word } from "./token_text.js";
 
 const LEVELS = 64;
 const NUMBERED = 6; // so many of the largest get their number beneath
@@ -143,7 +143,7 @@ function* flowing(axis, indices, chips) {
   let end = null;
   for (const index of indices) {
     const position = axis.positions[index]?.text;
-    if (end !== null && !(position && position[0] === end)) yield " ";
+    if (end !== null && !(position && position[0] === end) && !sharesCharacter(axis, index, index - 1)) yield " ";
     yield chips.get(index);
     if (piece(axis, index).includes("\n")) yield element("br");
     end = position ? position[1] : -1;

@@ -57,7 +57,7 @@ function losses(loss) {
   const line = element("p", { class: "loss" },
     "Loss of the original answer: ", element("b", { class: "loss-before" }, number(loss.original)), " → ", element("b", { class: "loss-after" }, number(loss.changed)),
     ` nats per token (${change >= 0 ? "+" : "−"}${number(Math.abs(change))})`);
-  return element("div", {}, line, element("p", { class: "hint" }, change > 0.5 ? "The answer depends on this." : change > 0.02 ? "The answer depends on this a little." : change < -0.02 ? "The answer is more likely without this." : "For this input it makes no difference."));
+  return element("div", {}, line, element("p", { class: "hint" }, change > 0.5 ? "The answer depends on this." : change > 0.02 ? "The answer depends on this a little." : change < -0.02 ? "The answer is more likely without this." : "The answer hardly depends on this."));
 }
 
 /** The tokens of the original answer, darker the more their probability fell. */

@@ -53,7 +53,7 @@ class Comparison {
 
   /** A change in words with a button to remove it. */
   item(change) {
-    const said = changeInWords(change);
+    const said = changeInWords(change, this.store.inspection?.maps);
     const drop = () => this.store.change(this.store.changes.filter((other) => other !== change));
     return element("li", {}, element("span", {}, said), element("button", { type: "button", class: "quiet", "aria-label": `Remove: ${said}`, on: { click: drop } }, "×"));
   }

@@ -62,6 +62,15 @@ export function press(box, value) {
   }
 }
 
+/** Options of a select of models, grouped by task where there are several. */
+export function modelOptions(models) {
+  const option = ({ name }) => element("option", { value: name }, name);
+  const tasks = new Map();
+  for (const model of models) tasks.set(model.task, [...(tasks.get(model.task) ?? []), model]);
+  if (tasks.size < 2) return models.map(option);
+  return [...tasks].map(([task, several]) => element("optgroup", { label: task.replaceAll("_", " ") }, ...several.map(option)));
+}
+
 /** A length or another plain number, in three digits. */
 export function number(value) {
   return Number(value.toPrecision(3)).toString();

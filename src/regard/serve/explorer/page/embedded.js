@@ -32,7 +32,7 @@ export function content() {
 export async function models() {
   const { about } = content();
   const { model, task } = about;
-  const inputs = Object.fromEntries(Object.keys(about.inputs ?? {}).map((name) => [name, ["image", "audio", "points"].includes(name) ? name : "text"]));
+  const inputs = Object.fromEntries(Object.keys(about.inputs ?? {}).map((name) => [name, ["image", "audio", "points", "graph"].includes(name) ? name : "text"]));
   return [{ name: model, task, inputs, output: about.output?.kind ?? "", options: {}, examples: [] }];
 }
 

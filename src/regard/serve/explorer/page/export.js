@@ -17,7 +17,7 @@ const CELLS = 256; // per side of a picture, at most
 /** Build the export buttons and a status line. */
 export function mount(box, store) {
   const status = element("p", { role: "status", class: "hint" });
-  const button = (title, make, hint) => {
+  const button = (title, make, hint, isDrawn = false) => {
     const press = async () => {
       if (!store.inspection) return;
       try {
@@ -29,15 +29,20 @@ export function mount(box, store) {
         status.textContent = error.message;
       }
     };
-    return element("button", { type: "button", class: "quiet", "data-export": title, title: hint, disabled: true, on: { click: press } }, title);
+    return element("button", { type: "button", class: "quiet", "data-export": title, "data-drawn": isDrawn, title: hint, disabled: true, on: { click: press } }, title);
   };
   const buttons = [
     ...(embedded.isExported() ? [] : [button("HTML", page, "One file with this inspection that works offline")]),
     button("JSON", numbers, "The weights as numbers"),
-    button("PNG", (all) => drawMap(all, canvasPen, "png"), "The selected map as an image"),
-    button("SVG", (all) => drawMap(all, svgPen, "svg"), "The selected map as vector graphics"),
+    button("PNG", (all) => drawMap(all, canvasPen, "png"), "The selected map as an image", true),
+    button("SVG", (all) => drawMap(all, svgPen, "svg"), "The selected map as vector graphics", true),
   ];
-  const ready = () => buttons.forEach((each) => (each.disabled = !store.inspection));
+  const ready = () => {
+    for (const each of buttons) {
+      each.disabled = !store.inspection;
+      each.hidden = each.hasAttribute("data-drawn") && store.inspection?.maps.length === 0;
+    }
+  };
   box.replaceChildren(element("div", { class: "save", role: "group", "aria-label": "Save" }, ...buttons), status);
   store.on("inspection", ready);
   ready();

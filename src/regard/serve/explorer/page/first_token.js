@@ -55,6 +55,7 @@ function wordsOf({ tokens, positions, special, text }) {
   let end = null;
   for (const [at, token] of tokens.entries()) {
     const place = letters ? positions[at].text : null;
+    if (place && String(place) === String(positions[at - 1]?.text)) continue; // another byte of the same character
     const piece = place ? letters.slice(...place).join("") : letters ? "" : token;
     if (special[at] || !/[\p{L}\p{M}\p{N}'’-]/u.test(piece)) end = null;
     else if (end !== null && place?.[0] === end && !/^\s/.test(piece)) extend(found.at(-1), piece, at);

@@ -2,16 +2,17 @@
  * The input pane: a text to type, a file to drop, or an example to choose.
  */
 
-import { element } from "./element.js";
+import { element, modelOptions } from "./element.js";
 import { answer } from "./output.js";
 
-const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz" };
-const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud" };
-const NAMES = { image: "an image", audio: "a recording", points: "a point cloud" };
+const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz", graph: ".edges,.edgelist,.graphml" };
+const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud", graph: "Graph" };
+const NAMES = { image: "an image", audio: "a recording", points: "a point cloud", graph: "a graph" };
 const EXAMPLES = { // for inputs without examples on the server
   text: ["The animal did not cross the street because it was too tired."],
   audio: [{ title: "Six spoken digits", file: "digits.wav" }],
   points: [{ title: "A torus", file: "torus.xyz" }],
+  graph: [{ title: "Caffeine", file: "caffeine.edges" }],
 };
 
 /** Build the pane of the input and the answer. */
@@ -22,12 +23,13 @@ export function mount(host, store) {
 class Input {
   constructor(host, store) {
     this.store = store;
-    this.model = element("select", { id: "model", on: { change: () => store.choose(this.model.value) } });
+    this.model = element("select", { id: "model", "aria-describedby": "model-does", on: { change: () => store.choose(this.model.value) } });
+    this.does = element("p", { class: "hint", id: "model-does" });
     this.form = element("form", { class: "ask", on: { submit: (event) => this.submit(event) } });
     this.error = element("p", { class: "refused", role: "alert", hidden: true });
     this.output = element("div", { class: "output", "aria-live": "polite" });
     this.result = element("section", { class: "result", hidden: true, "aria-label": "Answer" }, element("h2", { class: "pane-title" }, "Answer"), this.output);
-    host.append(field("Model", this.model), this.form, this.error, this.result);
+    host.append(element("div", { class: "field" }, field("Model", this.model), this.does), this.form, this.error, this.result);
     store.on("models", () => this.list());
     store.on("model", () => this.build());
     store.on("busy", () => this.wait());
@@ -36,7 +38,7 @@ class Input {
   }
 
   list() {
-    this.model.replaceChildren(...this.store.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
+    this.model.replaceChildren(...modelOptions(this.store.models));
   }
 
   /** Build the form for the model and run its first example. */
@@ -44,7 +46,7 @@ class Input {
     const { model } = this.store;
     if (!model) return;
     this.model.value = model.name;
-    this.model.title = this.model.selectedOptions[0].textContent; // it may be cut off
+    this.does.textContent = named(model.description || model.task);
     this.file = null;
     const [[first, kind], ...further] = Object.entries(model.inputs);
     [this.first, this.kind] = [first, kind];
@@ -163,8 +165,8 @@ async function fetchFile(name) {
   return new File([await answer.blob()], name);
 }
 
-function field(title, control) {
-  return element("label", { class: "field" }, element("span", { class: "label" }, title), control);
+function field(title, control, says = "") {
+  return element("label", { class: "field" }, element("span", { class: "label" }, title), control, says ? element("span", { class: "hint" }, says) : null);
 }
 
 /** The field of a further input; of the first of them and the others only the first may be a file. */
@@ -179,24 +181,24 @@ function optionField(name, schema) {
   const { type, enum: choices, items } = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
   const { description, default: usual = null } = schema;
   const numeric = type === "integer" || type === "number";
-  const attributes = { name, title: description, "aria-description": description };
+  const attributes = { name };
   const placeholder = usual === null || String(usual) === "" ? "default" : String(usual);
   const title = name.replaceAll("_", " ");
   if (type === "boolean") {
     const control = element("input", { ...attributes, type: "checkbox" });
     control.checked = Boolean(usual);
-    return { name, element: field(title, control), get: () => (control.checked === Boolean(usual) ? "" : control.checked) };
+    return { name, element: field(title, control, description), get: () => (control.checked === Boolean(usual) ? "" : control.checked) };
   }
   if (choices) {
     const control = element("select", attributes, ...choices.map((each) => element("option", { value: each, selected: each === usual }, String(each))));
-    return { name, element: field(title, control), get: () => (control.value === String(usual) ? "" : control.value) };
+    return { name, element: field(title, control, description), get: () => (control.value === String(usual) ? "" : control.value) };
   }
   const limits = numeric ? { step: type === "integer" ? 1 : "any", min: schema.minimum, max: schema.maximum } : {};
   const control = element("input", { ...attributes, ...limits, type: numeric ? "number" : "text", placeholder, dir: "auto" });
   const words = () => control.value.split(",").map((word) => word.trim()).filter(Boolean);
   const list = () => (control.value === "" ? "" : items?.type === "string" ? words() : words().map(Number));
   const get = () => (type === "array" ? list() : numeric && control.value !== "" ? Number(control.value) : control.value);
-  return { name, element: field(title, control), get };
+  return { name, element: field(title, control, description), get };
 }
 
 /** A name as a label. */

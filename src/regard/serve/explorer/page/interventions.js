@@ -7,7 +7,7 @@
 import { element } from "./element.js";
 import { Matrix } from "./matrix.js";
 import { loadStylesheet } from "./stylesheet.js";
-import { isAttention, word } from "./token_text.js";
+import { isAttention, kindName, word } from "./token_text.js";
 
 const DO = [
   ["off", "switch off"],
@@ -67,7 +67,7 @@ class Changes {
     if (chosen === this.chosen) return; // only a token was pinned
     this.chosen = chosen;
     const group = map.name.replace(/\d+/, "*");
-    const targets = [[map.name, `layer ${map.layer} (${map.name})`], [group, "all layers of this kind"], ["*", "all attention layers"]];
+    const targets = [[map.name, `layer ${map.layer}, ${kindName(map)}`], [group, "all layers of this kind"], ["*", "all attention layers"]];
     const index = this.where.selectedIndex;
     this.where.replaceChildren(...targets.filter(([value], k) => targets.findIndex(([other]) => other === value) === k).map(([value, title]) => element("option", { value }, title)));
     this.where.selectedIndex = index >= 0 && index < this.where.options.length ? index : 0;
@@ -147,13 +147,21 @@ class Changes {
   }
 }
 
-/** A change in words. */
-export function changeInWords(change) {
+/** A change in words; `maps` are those of the inspection. */
+export function changeInWords(change, maps = []) {
   const title = DO.find(([value]) => value === change.do)[1];
   if (change.do === "positions") return `positions: ${change.spec}`;
   const heads = change.heads ? `head${change.heads.length > 1 ? "s" : ""} ${change.heads.join(", ")}` : "all heads";
   const more = change.spec ? `: ${change.spec}` : change.mask ? ` (${change.mask.length})` : "";
-  return `${change.map}, ${heads}: ${title}${more}`;
+  return `${placeInWords(change.map, maps)}, ${heads}: ${title}${more}`;
+}
+
+/** The layers that a name or a pattern of names stands for. */
+function placeInWords(pattern, maps) {
+  if (pattern === "*") return "all attention layers";
+  const map = maps.find(({ name }) => name === pattern || name.replace(/\d+/, "*") === pattern);
+  if (!map) return pattern;
+  return map.name === pattern ? `layer ${map.layer}, ${kindName(map)}` : `all layers, ${kindName(map)}`;
 }
 
 function field(title, control) {

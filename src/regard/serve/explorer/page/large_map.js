@@ -14,7 +14,7 @@ import { view } from "./views.js";
 import { Zoom } from "./zoom.js";
 
 const MIN_LABEL_PIXELS = 12; // pixels to a cell, from which on a name fits beside it
-const MAX_NAME_PIXELS = 76; // width of the names next to the map, at most
+const MAX_NAME_PIXELS = 96; // width of the names next to the map, at most
 const LETTER = 6.4; // pixels
 const REST = 80; // milliseconds of rest before finer tiles are asked for
 const MAX_HEIGHT = 0.52; // of the window
@@ -154,7 +154,7 @@ class LargeMap {
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
       box.hidden = !many;
       box.replaceChildren(...Array.from({ length: many }, (_, k) => {
-        const made = element("span", { dir: "auto", "data-index": first + k }, element("bdi", {}, word(first + k)));
+        const made = element("span", { dir: "auto", title: word(first + k), "data-index": first + k }, element("bdi", {}, word(first + k)));
         made.style.setProperty("--at", (100 * (first + k + 0.5 - from)) / count);
         return made;
       }));

@@ -25,7 +25,7 @@ export function list(name, verb, weights, axis, which, format, whole = false) {
 function missing(weights) {
   const sum = weights.reduce((total, weight) => total + weight, 0);
   if (Math.abs(1 - sum) <= GAP) return "";
-  return sum < 1 && sum >= 0 ? `${percent(1 - sum)} is not among these tokens` : `the row sums to ${sum.toFixed(2)}`;
+  return sum < 1 && sum >= 0 ? `the remaining ${percent(1 - sum)} is on none of these tokens` : `the row sums to ${sum.toFixed(2)}`;
 }
 
 /** A name, a bar of that fraction of the width, and a label. */

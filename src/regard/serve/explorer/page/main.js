@@ -29,12 +29,27 @@ globalThis.regard = { store }; // for debugging
 store.on("inspection", () => (document.documentElement.dataset.inspection = store.inspection?.id ?? "")); // for tests
 store.on("inspection", () => find("pane-attention").classList.toggle("without-maps", store.inspection?.maps.length === 0));
 
+store.on("model", nameModel);
+window.addEventListener("popstate", () => {
+  const name = new URLSearchParams(location.search).get("model");
+  if (name && name !== store.model?.name) store.choose(name);
+});
 window.addEventListener("hashchange", route);
 route();
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented) store.select({ query: null, key: null });
 });
 store.open(new URLSearchParams(location.search).get("model"));
+
+/** The address names the chosen model: a reload keeps it, and the back button returns to the one before. */
+function nameModel() {
+  const address = new URL(location.href);
+  const before = address.searchParams.get("model");
+  if (!store.model || before === store.model.name) return;
+  address.searchParams.set("model", store.model.name);
+  if (store.models.some(({ name }) => name === before)) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
 
 /** Mount an optional pane; if its module is missing, it and its tab stay hidden. */
 async function mountOptional(module, place) {

@@ -96,7 +96,9 @@ class Grid {
     this.box.replaceChildren(grid);
     const patches = this.asPatches(group.maps[0]);
     const drawn = view("raw", group.maps[0]).square ?? (patches ? "Each square is one head: its weights on the grid of patches." : "Each square is one head: a row per query token, a column per key token.");
-    this.hint.textContent = this.store.canChange && isAttention(group.maps[0]) ? `${drawn} Right-click or X switches it off.` : drawn;
+    const off = this.store.canChange && isAttention(group.maps[0]) ? "Right-click, a long press or X switches it off." : "";
+    this.hint.textContent = [drawn, mean ? "x̄ is the mean of the heads." : "", off].filter(Boolean).join(" ");
+    grid.classList.toggle("single", group.maps.length === 1 && heads === 1); // without numbers of layers and heads
     this.cross();
     this.sheet = new MapCanvas(grid, SIZE);
     this.store.painting = this.fetch(group);
@@ -214,7 +216,7 @@ function reveal(box, inner) {
 
 function header({ named }, heads, mean) {
   const names = [...(mean ? ["x̄"] : []), ...Array.from({ length: heads }, (_, k) => named?.[k] ?? String(k))];
-  const spans = names.map((name, k) => element("span", { role: "columnheader", class: mean && k === 0 ? "head-name mean" : "head-name" }, name));
+  const spans = names.map((name, k) => element("span", { role: "columnheader", class: mean && k === 0 ? "head-name mean" : "head-name", title: mean && k === 0 ? "mean of heads" : null }, name));
   return element("div", { role: "row", class: "line names" }, element("span", { class: "layer" }), ...spans);
 }
 
@@ -253,7 +255,9 @@ function title(map, part) {
   if (map.kind === "rollout") return map.part ? `Rollout: ${map.part}` : "Rollout";
   const named = { cross: "Cross", align: "Alignment", lattice: "Lattice", labels: "Labels", gradcam: "Grad-CAM", layercam: "LayerCAM" };
   if (map.kind !== "self") return named[map.kind] ?? map.kind;
-  return { encoder: "Encoder", decoder: "Decoder" }[part] ?? "Self";
+  return { encoder: "Encoder", decoder: "Decoder" }[part] ?? capitalised(map.rows.replaceAll("_", " "));
 }
+
+const capitalised = (text) => text[0].toUpperCase() + text.slice(1);
 
 const key = (map, head) => `${map} ${head}`;

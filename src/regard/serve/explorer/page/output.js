@@ -73,6 +73,7 @@ function listed({ text, candidates, ...rest }, task) {
     else if (shares) parts.push(bars(name, shares));
     else if (["string", "number", "boolean"].includes(typeof value)) parts.push(fact(name, value));
     else if (Array.isArray(value) && value.every((one) => typeof one === "string")) parts.push(fact(name, value.join("  ")));
+    else if (name === "vector" && !rest.kind) parts.push(fact(name, `${value.length} numbers`));
     else if (rest.kind && value !== null) return [raw({ text, candidates, ...rest })];
   }
   for (const one of candidates ?? []) parts.push(element("p", { class: "fact" }, element("span", { dir: "auto" }, one.text), element("b", {}, `${number(one.score)} ${unit}`)));
@@ -119,8 +120,9 @@ function bars(name, shares, format = percent) {
 /** The words nearest to a word, or to a sum of words, which are told apart. */
 function nearest({ word, neighbors, given = [] }) {
   const cosines = (words) => words.map((each) => [each.word, each.cosine]);
-  const parts = [bars(`nearest to ${word}, cosine`, cosines(neighbors), number)];
-  if (given.length) parts.push(bars("words of the sum, left out above", cosines(given), number));
+  const three = (cosine) => cosine.toFixed(3);
+  const parts = [bars(`nearest to ${word}, cosine`, cosines(neighbors), three)];
+  if (given.length) parts.push(bars("words of the sum, left out above", cosines(given), three));
   return parts;
 }
 

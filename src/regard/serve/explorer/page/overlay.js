@@ -56,16 +56,18 @@ export function overlay(output, region, image) {
 }
 
 function drawBoxes(pen, { boxes }, place, colours) {
-  for (const { left, top, right, bottom, label, score } of [...boxes].reverse()) { // the most certain on top
+  const ordered = [...boxes].reverse(); // the most certain on top
+  for (const { left, top, right, bottom, label } of ordered) {
     const [[x, y], [to, low]] = [place(left, top), place(right, bottom)];
     pen.strokeStyle = colours.get(label);
     pen.lineWidth = Math.max(2, pen.canvas.width / 180);
     pen.strokeRect(x, y, to - x, low - y);
-    write(pen, x, y, `${label} ${percent(score)}`, colours.get(label));
   }
+  for (const { left, top, label, score } of ordered) write(pen, ...place(left, top), `${label} ${percent(score)}`, colours.get(label));
 }
 
 function drawMasks(pen, { masks, width, height }, place, colours) {
+  const names = []; // over all masks
   for (const { counts, label } of [...masks].reverse()) {
     const pixels = new ImageData(width, height);
     const [red, green, blue] = rgb(colours.get(label));
@@ -79,8 +81,9 @@ function drawMasks(pen, { masks, width, height }, place, colours) {
       }
     });
     stamp(pen, pixels, place);
-    if (many) write(pen, ...place(sumX / many, sumY / many), label, colours.get(label));
+    if (many) names.push([...place(sumX / many, sumY / many), label, colours.get(label)]);
   }
+  for (const name of names) write(pen, ...name);
 }
 
 function drawDepth(pen, output, place) {

@@ -9,15 +9,22 @@ import { colour, dark, strength } from "./colours.js";
 import { element } from "./element.js";
 import { word } from "./token_text.js";
 
-const SIZE = 640; // pixels of the canvas
+export const SIZE = 640; // pixels of the canvas
 const REACH = 12; // pixels within which a point is under the pointer
 const TURN = 0.12; // radians of an arrow
 
 /** The same functions as `Chips`. */
 export class PointCloud {
+  unit = ""; // before the name of a token, which says itself that it is a point
+  radius = 2.5;
+  opaque = false;
+  turn = -0.9;
+  lift = 0.4;
+
   constructor(axis, { label, which, point, pin }) {
-    Object.assign(this, { axis, label, which, hooks: { point, pin }, weights: null, marked: null, turn: -0.9, lift: 0.4, drag: null });
-    this.placed = axis.positions.map((position, k) => [position.point, k]).filter(([place]) => place);
+    Object.assign(this, { axis, label, which, hooks: { point, pin }, weights: null, marked: null, drag: null });
+    this.prepare();
+    this.placed = axis.positions.map((position, k) => [this.place(position), k]).filter(([place]) => place);
     const middle = [0, 1, 2].map((d) => this.placed.reduce((sum, [place]) => sum + place[d], 0) / Math.max(1, this.placed.length));
     this.placed = this.placed.map(([place, index]) => [place.map((x, d) => x - middle[d]), index]);
     this.extent = Math.max(1e-9, ...this.placed.map(([place]) => Math.hypot(...place)));
@@ -28,6 +35,16 @@ export class PointCloud {
     this.draw();
   }
 
+  prepare() {}
+
+  /** Where a token is: three numbers, or nothing. */
+  place(position) {
+    return position.point;
+  }
+
+  /** Draw what is behind the points. */
+  backdrop() {}
+
   light(weights, peak) {
     Object.assign(this, { weights, peak });
     this.draw();
@@ -35,7 +52,7 @@ export class PointCloud {
 
   mark(index) {
     this.marked = index;
-    const name = index === null ? "" : `: point ${word(this.axis, index)}`;
+    const name = index === null ? "" : `: ${this.unit}${word(this.axis, index)}`;
     this.canvas.setAttribute("aria-label", `${this.label}${name}. Arrows turn, plus and minus move, Enter pins.`);
     this.draw();
   }
@@ -60,12 +77,13 @@ export class PointCloud {
     const pen = this.canvas.getContext("2d");
     pen.clearRect(0, 0, SIZE, SIZE);
     this.seen = this.project();
+    this.backdrop(pen);
     for (const { index, x, y, near } of this.seen) {
       const amount = this.weights ? strength(this.weights[index], this.peak) : 0.35;
       const faded = this.weights && amount < 0.02;
-      pen.globalAlpha = faded ? 0.45 : 0.6 + 0.3 * near;
+      pen.globalAlpha = this.opaque ? 1 : faded ? 0.45 : 0.6 + 0.3 * near;
       pen.fillStyle = faded || !this.weights ? (dark() ? "#9aa3b5" : "#5b6372") : colour(amount, this.which);
-      this.dot(pen, x, y, (2.5 + near) * (1 + (this.weights ? 1.4 * amount : 0)));
+      this.dot(pen, x, y, (this.radius + near) * (1 + (this.weights ? 1.4 * amount : 0)));
     }
     pen.globalAlpha = 1;
     const marked = this.seen.find(({ index }) => index === this.marked);
@@ -73,7 +91,7 @@ export class PointCloud {
     pen.lineWidth = 3;
     pen.strokeStyle = colour(dark() ? 0.85 : 0.75, this.which === "look" ? "seen" : "look");
     pen.beginPath();
-    pen.arc(marked.x, marked.y, 9, 0, 2 * Math.PI);
+    pen.arc(marked.x, marked.y, this.radius + 6.5, 0, 2 * Math.PI);
     pen.stroke();
   }
 

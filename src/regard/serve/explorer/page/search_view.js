@@ -7,7 +7,7 @@
  * Keys: left and right step, up and down choose a hypothesis, space plays, Home and End go to the ends.
  */
 
-import { choice, element, press } from "./element.js";
+import { choice, element, modelOptions, press } from "./element.js";
 import { SearchLattice } from "./search_lattice.js";
 import { SearchTree } from "./search_tree.js";
 
@@ -102,7 +102,7 @@ class SearchView {
     } catch {
       return;
     }
-    this.model.replaceChildren(...this.models.map(({ name, task }) => element("option", { value: name }, `${name}  (${task.replaceAll("_", " ")})`)));
+    this.model.replaceChildren(...modelOptions(this.models));
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
     this.begin();
   }

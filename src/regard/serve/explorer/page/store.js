@@ -130,7 +130,10 @@ export class Store {
     this.tell("error");
     try {
       const inspection = await this.source.read(this.model.name, inputs, interventions);
-      if (turn === this.request) this.show(inspection, interventions);
+      if (turn !== this.request) return this.inspection;
+      this.error = null; // nor what was asked of the last inspection meanwhile
+      this.tell("error");
+      this.show(inspection, interventions);
     } catch (error) {
       if (turn === this.request) this.refuse(error);
     } finally {
@@ -149,7 +152,8 @@ export class Store {
     if (interventions.length) this.changes = interventions;
     this.pointed = { ...NOWHERE };
     const same = inspection.maps.find((map) => map.name === this.selection.map);
-    const seen = inspection.maps.filter((each) => each.kind !== "rollout");
+    const maps = inspection.maps.filter((each) => each.kind !== "rollout");
+    const seen = maps.every((each) => each.uniform) ? maps : maps.filter((each) => !each.uniform); // those that tell something
     const crossing = seen.filter((each) => each.kind !== "self");
     const inSpace = seen.find((each) => inspection.axes[each.rows].positions.some((position) => position.point)); // all points are in the first layer
     const map = same ?? inSpace ?? crossing.at(-2) ?? crossing.at(-1) ?? seen.at(-1) ?? null;
@@ -277,8 +281,22 @@ export class Store {
 
   /** Return a cached promise, or request and cache it. */
   get(parts, ask) {
-    const key = JSON.stringify([this.inspection.id, ...parts]);
-    return this.cache.get(key) ?? this.cache.put(key, ask());
+    const { inspection } = this;
+    const key = JSON.stringify([inspection.id, ...parts]);
+    const failed = (error) => {
+      if (error.status === 404 && parts[0] !== "picture" && inspection === this.inspection) this.readAgain(); // one may have no picture
+      throw error;
+    };
+    return this.cache.get(key) ?? this.cache.put(key, ask().catch(failed));
+  }
+
+  /** The server keeps only the last inspections of all pages: run an input again whose inspection it no longer has. */
+  async readAgain() {
+    if (this.busy || !this.inputs) return;
+    const { query, key } = this.selection;
+    const { id } = this.inspection;
+    await this.read(this.inputs);
+    if (this.inspection && this.inspection.id !== id) this.select({ query, key });
   }
 
   /** Show an error. */

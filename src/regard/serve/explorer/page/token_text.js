@@ -13,7 +13,21 @@ export function word(axis, index) {
   const patch = box ? PATCH.exec(token) : null;
   if (patch) return `row ${patch[1]}, col ${patch[2]}${patch[3] ? ` (${patch[3]} px)` : ""}`;
   if (time && /^\d+(\.\d+)?$/.test(token)) return `${token} s`;
-  return visible(piece(axis, index) || token);
+  if (axis.positions[index]?.point) return `point ${token}`;
+  return visible(piece(axis, index) || token) + part(axis, index);
+}
+
+/** Whether two tokens are parts of one character, as bytes of it are. */
+export function sharesCharacter(axis, index, other) {
+  const [own, theirs] = [axis.positions[index]?.text, axis.positions[other]?.text];
+  return Boolean(own && theirs && own[1] - own[0] === 1 && own[0] === theirs[0] && own[1] === theirs[1]);
+}
+
+/** The number of a token that is only a part of a character, small; else nothing. */
+function part(axis, index) {
+  let first = index;
+  while (sharesCharacter(axis, index, first - 1)) first--;
+  return first < index || sharesCharacter(axis, index, index + 1) ? "₁₂₃₄₅₆₇₈₉"[index - first] ?? "" : "";
 }
 
 /** The piece of text at a token's position, as it is; "" where it has none. */
@@ -29,6 +43,14 @@ export function headName(map, head) {
   if (head < 0) return "mean of heads";
   const name = map.named?.[head] ?? head;
   return map.kind === "rollout" ? `${name} of heads` : `head ${name}`;
+}
+
+const KINDS = { self: "self-attention", cross: "cross-attention", align: "alignment", hop: "memory hop" };
+
+/** What a map is, in words: "decoder self-attention". */
+export function kindName({ name, kind }) {
+  const side = kind === "self" ? ["encoder", "decoder"].find((one) => name.split(".")[0] === one) : null;
+  return [side, KINDS[kind] ?? kind].filter(Boolean).join(" ");
 }
 
 /** Whether heads make a map: not a rollout over them, nor what a search or a gradient found. */

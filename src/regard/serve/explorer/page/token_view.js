@@ -9,6 +9,7 @@
 import { Chips } from "./chips.js";
 import { colour, dark, strongest } from "./colours.js";
 import { choice, element, number, percent, press, times } from "./element.js";
+import { Graph } from "./graph.js";
 import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
@@ -18,7 +19,7 @@ import { lineOf } from "./sheets.js";
 import { Sound } from "./sound.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
-import { headName, word } from "./token_text.js";
+import { headName, kindName, word } from "./token_text.js";
 
 const REST = 25; // milliseconds
 const SCALES = [
@@ -83,7 +84,10 @@ class TokenView {
     this.heading.replaceChildren(...titled(map, store.selection.head, chosen));
     press(this.views, chosen.value);
     this.views.hidden = VIEWS.filter(({ value }) => offers(store.inspection, map, value)).length < 2;
-    for (const one of this.views.children) one.disabled = !offers(store.inspection, map, one.dataset.value);
+    for (const one of this.views.children) {
+      one.disabled = !offers(store.inspection, map, one.dataset.value);
+      one.title = one.disabled ? "This map does not have it" : view(one.dataset.value, map).says;
+    }
     this.says.textContent = kinds.length > 1 ? "The same row in several views." : chosen.says;
     this.note.replaceChildren(element("h3", {}, "Limits of this view"), ...kinds.map((kind) => hidden(kind, kinds.length > 1)));
     const wanted = JSON.stringify([store.inspection.id, ...store.axes(), kinds.map(({ value }) => (kinds.length > 1 ? value : ""))]);
@@ -153,6 +157,8 @@ class TokenView {
     const inSpace = axis.positions.some((position) => position.point);
     const strip = inSpace
       ? new PointCloud(axis, options)
+      : axis.positions.some((position) => position.place)
+      ? new Graph(axis, options)
       : placed
       ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
       : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
@@ -298,7 +304,7 @@ function titled(map, head, chosen) {
   const which = map.heads < 2 ? "" : `, ${headName(map, head)}`;
   if (map.kind === "rollout") return [`${chosen.title} ${map.layer}${which}`, element("span", { class: "aside" }, map.part)];
   if (chosen.other) return [chosen.title];
-  const kind = map.exact === false ? `${map.kind}, approximate` : map.kind;
+  const kind = map.exact === false ? `${kindName(map)}, approximate` : kindName(map);
   return [`Layer ${map.layer}${which}`, element("span", { class: "aside" }, kind)];
 }
 

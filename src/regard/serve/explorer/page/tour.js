@@ -13,7 +13,7 @@ const GAP = 14; // pixels between the card and what it is about
 const WIDE = 320;
 const STEPS = [
   { at: "#tokens", title: "Point at a word", says: "Below, in blue, is what it attends to; above, in orange, what attends to it. A click keeps it. The tabs are other views of the same weights." },
-  { at: "#maps", title: "Choose a layer and a head", says: "Every square is one head. A click shows it large. A right click, or X, switches it off: the answers with and without it then stand side by side." },
+  { at: "#maps", title: "Choose a layer and a head", says: "Every square is one head. A click shows it large. A right click, a long press or X switches it off: the answers with and without it then stand side by side." },
   { at: "#input", title: "Try your own", says: "Choose a model, type a sentence or drop a file, and run it. Search shows how the answer was found, Lab how attention is computed." },
 ];
 
@@ -65,7 +65,7 @@ class Tour {
 
   go(step, focus) {
     this.step = step;
-    location.hash = "#attention";
+    if (!["", "#attention"].includes(location.hash)) location.hash = "#attention";
     const { at, title, says } = STEPS[step];
     this.title.textContent = title;
     this.says.textContent = says;
@@ -75,7 +75,8 @@ class Tour {
     this.next.textContent = step === STEPS.length - 1 ? "Done" : "Next";
     this.ring(document.querySelector(at));
     this.card.hidden = false;
-    if (focus) this.about.scrollIntoView({ block: "nearest" });
+    const { top } = this.about.getBoundingClientRect();
+    if (top < 0 || top > window.innerHeight / 2) this.about.scrollIntoView({ block: "start" });
     this.place();
     if (focus) this.next.focus({ preventScroll: true });
   }

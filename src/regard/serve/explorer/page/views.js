@@ -127,7 +127,7 @@ export function view(name, map = null) {
   const other = found.whole ? null : OTHER[map?.kind];
   if (other) return { ...found, ...other, other: true };
   const isWindow = !found.whole && map?.kind === "align" && map.normalised === false; // its weights may exceed one
-  return isWindow ? { ...found, shares: false, says: "The weights of this window: they need not sum to one." } : found;
+  return isWindow ? { ...found, shares: false, says: "The weights of this window: plain numbers that need not sum to one." } : found;
 }
 
 /** What the rows and the columns of a map are: "queries (target)". */
