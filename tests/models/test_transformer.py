@@ -1,10 +1,13 @@
 import pytest
 import torch
 
-from regard.core.errors import RegardError, UnknownName
+from regard.attention.mechanisms.linear import LinearAttention
+from regard.core.errors import RegardError, UnknownName, Unsupported
 from regard.models import build
 from regard.models.transformer import SIZES, Config
 from regard.positions import POSITIONS
+
+from .sequence_checks import check_batch_equals_singles, check_steps_equal_one_forward
 
 SMALL = {"vocab": 17, "width": 16, "heads": 4, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2}
 
@@ -47,10 +50,7 @@ def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     source, target = torch.randint(3, 17, (3, 7)), torch.randint(3, 17, (3, 5))
     lengths = torch.tensor([7, 2, 4])
-    whole = model(source, target, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        single = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(whole[row : row + 1], single, rtol=1e-9, atol=1e-9)
+    check_batch_equals_singles(model, source, target, lengths, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -80,11 +80,7 @@ def test_steps_equal_one_forward(double, name):
     model = small(**VARIANTS[name])
     source, lengths = torch.randint(3, 17, (3, 6)), torch.tensor([6, 1, 4])
     target = torch.randint(3, 17, (3, 5))
-    whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, capacity=5)
-    for t in range(5):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 @pytest.fixture
@@ -165,6 +161,23 @@ def test_bad_settings_are_named():
         build("transformer", vocab=9, width=10, heads=3)
     with pytest.raises(RegardError, match="must be int, got"):
         build("transformer", vocab="many")
+
+
+def test_encoder_decoder_and_cross_attention_may_differ():
+    """What has no causal form serves the encoder; the decoder and its attention to the memory have mechanisms too."""
+    mixed = {"attention": "nystrom(landmarks=4)", "decoder_attention": "window(window=4)", "cross_attention": "linear"}
+    model = build("transformer", **SMALL, **mixed).double().eval()
+    source, target = torch.randint(3, SMALL["vocab"], (2, 9)), torch.randint(3, SMALL["vocab"], (2, 6))
+    whole = model(source, target)
+    _, state = model.start(source, torch.tensor([9, 9]), capacity=6)
+    for t in range(6):
+        logits, state = model.step(target[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t])
+    assert isinstance(model.decoder.blocks[0].cross.attend, LinearAttention)
+    with pytest.raises(Unsupported, match="nystrom takes no mask of kind causal, which a decoder needs"):
+        build("transformer", **SMALL, attention="nystrom")
+    with pytest.raises(Unsupported, match="window attends within one sequence"):
+        build("transformer", **SMALL, cross_attention="window")
 
 
 def test_a_module_can_be_passed_as_a_part():

@@ -277,3 +277,14 @@ def _type_schema(hint: Any) -> dict[str, Any]:
     if origin in (tuple, list, Sequence) or (isinstance(origin, type) and issubclass(origin, Sequence)):
         return {"type": "array", "items": _type_schema(inner[0])}
     return {}
+
+
+def check_label_count(labels: Sequence[str], classes: int | None) -> None:
+    """Raise `BadInput` unless there is a label for every class of a model; None: how many it has is not known."""
+    if classes is not None and len(labels) != classes:
+        raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+
+
+def config_value(model: nn.Module, name: str) -> Any:
+    """Return a field of a model's Config; None if it has none."""
+    return getattr(getattr(model, "config", None), name, None)

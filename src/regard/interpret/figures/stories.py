@@ -15,18 +15,12 @@ from regard.interpret.figures.base import InspectionFigure
 class StoryHopsFigure(InspectionFigure):
     """A row per sentence, a column per hop."""
 
-    @property
-    def title(self) -> str:
-        return "  →  ".join(self.inspection.summary())
-
     def text(self, width: int = 100) -> str:
         read = [
             f"hop {number}  {100 * row.max():3.0f} %  {self.sentences[int(row.argmax())]}"
             for number, row in enumerate(self._hops(), 1)
         ]
-        return "\n".join(
-            [*self.inspection.summary(), "", *read, "", "Each hop reads the sentence that it looks at most."]
-        )
+        return "\n".join([super().text(width), "", *read, "", "Each hop reads the sentence that it looks at most."])
 
     def save(self, file: Path) -> None:
         see.save(see.story_hops(self.sentences, torch.from_numpy(self._hops()), self.title), file)
