@@ -250,6 +250,18 @@ def test_the_first_token_is_one_that_tells_something(page):
     assert first(numbers) == "4"
 
 
+def test_the_first_label_of_masks_is_a_thing_rather_than_a_background(page):
+    script = """
+    const [output, done] = [arguments[0], arguments[arguments.length - 1]];
+    import(`${location.origin}/page/first_token.js`).then(({ likeliest }) => done(likeliest(output)));
+    """
+    page.open("languages")
+    wall = {"label": "wall", "score": 0.98, "counts": [0, 60, 40]}
+    house = {"label": "house", "score": 0.91, "counts": [60, 20, 20]}
+    assert page.driver.execute_async_script(script, {"masks": [wall, house]}) == "house"
+    assert page.driver.execute_async_script(script, {"masks": [wall]}) == "wall"
+
+
 def test_the_page_begins_with_that_token(page):
     page.open("fill-en")
     assert page.text(".weight-lists .list.look h3") == "[MASK] attends to"
