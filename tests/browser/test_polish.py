@@ -292,6 +292,23 @@ def test_a_right_click_switches_a_head_off_and_both_answers_stand_in_the_centre(
     assert not page.all(".cell.off")
 
 
+def test_a_long_press_switches_a_head_off(page):
+    page.size(*PHONE)
+    page.open("en-de")
+    cell = page.one(".cell[data-map='decoder.blocks.1.cross'][data-head='2']")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", cell)
+    place = page.run("const r = arguments[0].getBoundingClientRect(); return {x: r.x + 9, y: r.y + 9}", cell)
+    touch = page.driver.execute_cdp_cmd
+    touch("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        touch("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [place]})
+        page.until(lambda: page.texts("#comparison .changes span"), "it is switched off while the finger stays")
+        touch("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    finally:
+        touch("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert page.texts("#comparison .changes span") == ["layer 1, cross-attention, head 2: switch off"]
+
+
 def test_a_key_switches_a_head_off(page):
     page.open("en-de")
     page.one(".cell[data-map='decoder.blocks.1.cross'][data-head='0']").click()
