@@ -258,8 +258,9 @@ def test_the_first_label_of_masks_is_a_thing_rather_than_a_background(page):
     page.open("languages")
     wall = {"label": "wall", "score": 0.98, "counts": [0, 60, 40]}
     house = {"label": "house", "score": 0.91, "counts": [60, 20, 20]}
-    assert page.driver.execute_async_script(script, {"masks": [wall, house]}) == "house"
-    assert page.driver.execute_async_script(script, {"masks": [wall]}) == "wall"
+    assert page.driver.execute_async_script(script, {"kind": "masks", "masks": [wall, house]}) == "house"
+    assert page.driver.execute_async_script(script, {"kind": "masks", "masks": [wall]}) == "wall"
+    assert page.driver.execute_async_script(script, {"masks": [{"guesses": []}]}) is None  # the gaps of a text
 
 
 def test_the_page_begins_with_that_token(page):

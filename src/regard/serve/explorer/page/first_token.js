@@ -26,8 +26,9 @@ const FUNCTION_WORDS = words(
   "me te se ce cet cette ces mon ma mes ton ta tes son sa ses au aux dans sur sous par pour avec sans en y",
 );
 
-/** The label that an output is surest of, or null; of masks rather a thing than a background. */
-export function likeliest({ label = null, boxes, masks = [] }) {
+/** The label that an output is surest of, or null; of masks of pixels rather a thing than a background. */
+export function likeliest({ label = null, boxes, kind, masks: given }) {
+  const masks = kind === "masks" ? given : []; // the masks of a text are gaps
   const things = masks.filter((mask) => share(mask) < BACKGROUND);
   const found = boxes ?? (things.length ? things : masks);
   return label ?? [...found].sort((a, b) => b.score - a.score)[0]?.label ?? null;
