@@ -20,6 +20,9 @@ class WarmPython:
 
     def __init__(self, folder):
         self.folder = folder
+        self._start()
+
+    def _start(self):
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -28,7 +31,12 @@ class WarmPython:
     def __call__(self, code):
         (self.folder / "code").write_text(code, encoding="utf-8")
         print(self.folder, file=self.process.stdin, flush=True)
-        status = int(read_line(self.process, self.process.stdout, 600))
+        line = read_line(self.process, self.process.stdout, 600)
+        if not line:  # killed; the programs after it get a new one
+            self.process.wait(30)
+            self._start()
+        assert line, "the program was not done after 600 seconds"
+        status = int(line)
         assert status == 0, (self.folder / "err").read_text(encoding="utf-8")[-4000:]
         return (self.folder / "out").read_text(encoding="utf-8")
 

@@ -10,6 +10,7 @@ regard.save(translate, "my-translator")        a predictor with its model and vo
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -34,6 +35,12 @@ def zoo() -> dict[str, Path]:
     """Return the folders of the shipped models by name."""
     here = Path(__file__).parent / "zoo"
     return {entry.name: entry for entry in sorted(here.iterdir()) if (entry / "config.json").is_file()}
+
+
+def zoo_tasks() -> dict[str, str | None]:
+    """Return the names of the tasks of the shipped models, by name; None for a bare model."""
+    found = {name: json.loads((folder / "config.json").read_text("utf-8")) for name, folder in zoo().items()}
+    return {name: (config.get("task") or {}).get("name") for name, config in found.items()}
 
 
 # Models in other packages: name -> (package, folder in it, what to install). Only files are read.

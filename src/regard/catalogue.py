@@ -437,9 +437,7 @@ ALIASES = {"translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
 
 def translators() -> builtins.list[str]:
     """Return the names of the shipped translators."""
-    return [
-        name for name, folder in api.zoo().items() if (_config(folder).get("task") or {}).get("name") == "translation"
-    ]
+    return [name for name, task in api.zoo_tasks().items() if task == "translation"]
 
 
 # -- cards, kind by kind -----------------------------------------------------------------------------------------------

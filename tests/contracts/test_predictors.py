@@ -424,6 +424,16 @@ def test_a_call_takes_one_item_or_a_list(name):
         assert single.difference(several[0]) == pytest.approx(0, abs=1e-4)
     assert len(one(*([[]] * len(one.inputs)))) == 0
     assert len(one(*columns(rows[:1]), **options)) == 1  # a list of one is a list
+    if len(one.inputs) > 1:  # rows by field, or in the order of the fields
+        by_field = [dict(zip(one.inputs, row, strict=True)) for row in rows[:2]]
+        assert one(by_field[0], **options).difference(single) == pytest.approx(0, abs=1e-4)
+        for given in (by_field, [tuple(row) for row in rows[:2]]):
+            assert [a.difference(b) for a, b in zip(one(given, **options), several, strict=True)] == pytest.approx(
+                [0, 0], abs=1e-4
+            )
+        assert one([]) == []
+        assert f"Item 2 has {len(one.inputs) + 1} values" in refused(lambda: one([tuple(rows[0]), (*rows[0], 1)]))
+    assert one.to("cpu") is one
     assert isinstance(several, torch.Tensor if name == "embedding" else list)
 
 

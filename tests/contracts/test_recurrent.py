@@ -16,6 +16,11 @@ from regard.decoding.beam_search import beam_search, greedy_search, sample
 from regard.decoding.constrained_search import constrained_beam_search
 from regard.models import build
 from tests.models.brute_force_search import brute_beam, ragged, targets
+from tests.models.sequence_checks import (
+    check_batch_equals_singles,
+    check_padding_has_no_influence,
+    check_steps_equal_one_forward,
+)
 
 VARIANTS = {f"rnnsearch-{name}": ("rnnsearch", {"aligner": name, "encoder": "gru(hidden=5)"}) for name in ALIGNERS}
 VARIANTS |= {
@@ -58,12 +63,7 @@ def tiny(variant, seed=0, vocab=11):
 def test_steps_equal_one_forward(variant):
     model, (source, lengths), target = tiny(variant), ragged(), targets()
     assert isinstance(model, Decodable)
-    whole = model(source, target, lengths)
-    first, state = model.start(source, lengths, capacity=7)
-    assert first.tolist() == [[model.config.bos]] * 6
-    for t in range(7):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 @pytest.mark.parametrize("aligner", ALIGNERS)
@@ -78,32 +78,20 @@ def test_steps_equal_one_forward_where_all_states_come_first(aligner):
         for parameter in model.parameters():
             parameter.mul_(2.0)
     (source, lengths), target = ragged(), targets()
-    whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, capacity=7)
-    for t in range(7):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 @every
 def test_a_batch_equals_its_singles(variant):
     model, (source, lengths), target = tiny(variant, 1), ragged(), targets()
-    written = torch.tensor([7, 3, 1, 5, 7, 2])
-    found = model(source, target, lengths, written)
-    for row, (length, end) in enumerate(zip(lengths.tolist(), written.tolist(), strict=True)):
-        single = model(source[row : row + 1, :length], target[row : row + 1, :end])
-        torch.testing.assert_close(found[row : row + 1, :end], single)
+    check_batch_equals_singles(model, source, target, lengths, written=torch.tensor([7, 3, 1, 5, 7, 2]))
 
 
 @every
 def test_padding_has_no_influence_and_the_future_neither(variant):
     model, (source, lengths), target = tiny(variant, 2), ragged(), targets()
-    padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
     found = model(source, target, lengths)
-    loud = torch.where(padding, torch.randint(3, 11, source.shape), source)
-    torch.testing.assert_close(model(loud, target, lengths), found, rtol=0, atol=0)
-    wider = torch.cat([source, torch.full((len(source), 5), 7)], 1)
-    torch.testing.assert_close(model(wider, target, lengths), found)
+    check_padding_has_no_influence(model, source, target, lengths)
     torch.testing.assert_close(model(source, target[:, :4], lengths), found[:, :4])
 
 

@@ -10,7 +10,7 @@ import torch
 import regard
 from regard.api import zoo
 from regard.core.errors import BadInput, RegardError, Unsupported
-from regard.export import PLANS, REFUSED, export_model
+from regard.export import PLANS, REFUSED, export_model, generation
 from regard.export import folder as export_folder
 from regard.export.folder import line_difference, make_plan, make_script, run_script
 from regard.export.plan import Plan
@@ -75,6 +75,15 @@ def test_the_script_keeps_the_letters_of_a_prompt_that_the_model_does_not_know(t
     found = export_model(one, tmp_path / "out", "torch", check=True)
     assert found.differences[-1].what == "run.py"
     assert run_script(tmp_path / "out", ["A cat!"]).startswith("A cat!")
+
+
+def test_a_text_longer_than_the_cache_of_the_graphs_is_compared_up_to_there(monkeypatch):
+    monkeypatch.setattr(generation, "MAX_CAPACITY", 3)
+    one = predictor("translation")
+    plan, _ = make_plan(one)
+    line = one.examples[0]
+    short, whole = (str(one(line, beam_size=1, **more)) for more in ({"max_new_tokens": 3}, {}))
+    assert plan.answer(line) == short != whole
 
 
 def test_a_script_that_imports_regard_fails_in_the_check(tmp_path):

@@ -27,6 +27,7 @@ def test_longitudes_go_round_the_globe_once():
         ("0, 361", "not on the globe"),
         ("Paris", "Expected a place"),
         ("48.86", "Expected a place"),
+        ("-33.9 S, 70 W", "a sign or a letter"),
         ({"latitude": 1.0}, "Expected a place"),
         ({"latitude": float("nan"), "longitude": 0.0}, "finite latitude"),
         ({"latitude": 0.0, "longitude": True}, "finite longitude"),

@@ -8,6 +8,8 @@ from regard.core.errors import BadInput, RegardError, Unsupported
 from regard.models import build
 from regard.models.bp_transformer import PartitionTree
 
+from .sequence_checks import check_encoder_equals_loop
+
 
 def spans(tree):
     """The tokens of every node."""
@@ -87,19 +89,7 @@ def by_loop(model, tokens):
 def test_it_is_attention_over_the_edges_in_value_and_gradient(double):
     model = build("bp_transformer", vocab=19, width=12, heads=3, layers=2, ffn=8, neighbours=1).eval()
     tokens, lengths = torch.randint(19, (4, 11)), torch.tensor([11, 6, 2, 1])
-    hidden, pooled = model.encode(tokens, lengths=lengths)
-    total = 0.0
-    for b, n in enumerate(lengths.tolist()):
-        expected = by_loop(model, tokens[b, :n])
-        torch.testing.assert_close(hidden[b, :n], expected[0])
-        torch.testing.assert_close(pooled[b], expected[1])
-        total = total + expected[0].square().sum() + expected[1].square().sum()
-    real = torch.arange(11) < lengths[:, None]
-    found = hidden.square()[real].sum() + pooled.square().sum()
-    parameters = list(model.parameters())
-    ours, reference = (torch.autograd.grad(x, parameters) for x in (found, total))
-    for a, b in zip(ours, reference, strict=True):
-        torch.testing.assert_close(a, b)
+    check_encoder_equals_loop(model, by_loop, tokens, lengths)
 
 
 def test_watch_sees_tokens_and_spans():

@@ -13,6 +13,12 @@ from regard.decoding.beam_search import beam_search, greedy_search, sample
 from tests.long_params import rest_is_long
 
 from .brute_force_search import brute_beam, ragged, targets
+from .sequence_checks import (
+    check_batch_equals_singles,
+    check_padding_gets_no_gradient,
+    check_padding_has_no_influence,
+    check_steps_equal_one_forward,
+)
 from .small_convolutional import FAMILY, SMALL, small
 
 WRITES = [name for name in SMALL if name != "image"]  # what it writes depends on what it wrote
@@ -25,25 +31,13 @@ def name(request):
 
 def test_batch_equals_singles(name):
     model, (source, lengths), target = small(name, 1), ragged(), targets()
-    target_lengths = torch.tensor([7, 3, 1, 5, 7, 2])
-    found = model(source, target, lengths, target_lengths)
-    for row, (length, written) in enumerate(zip(lengths.tolist(), target_lengths.tolist(), strict=True)):
-        single = model(source[row : row + 1, :length], target[row : row + 1, :written])
-        torch.testing.assert_close(found[row : row + 1, :written], single)
+    check_batch_equals_singles(model, source, target, lengths, written=torch.tensor([7, 3, 1, 5, 7, 2]))
 
 
 def test_padding_has_no_influence_and_no_gradient(name):
     model, (source, lengths), target = small(name, 2), ragged(), targets()
-    padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
-    found = model(source, target, lengths)
-    loud = torch.where(padding, torch.randint(3, 11, source.shape), source)
-    torch.testing.assert_close(model(loud, target, lengths), found, rtol=0, atol=0)
-    wider = torch.cat([source, torch.full((len(source), 5), 7)], 1)
-    torch.testing.assert_close(model(wider, target, lengths), found)
-    quiet = torch.where(source == 7, 8, source).masked_fill(padding, 7)  # of all tokens, only padding is a 7 here
-    model(quiet, torch.where(target == 7, 8, target), lengths).square().sum().backward()
-    assert model.embed.weight.grad[7].abs().max() == 0
-    assert model.embed.weight.grad[8].abs().max() > 0
+    check_padding_has_no_influence(model, source, target, lengths)
+    check_padding_gets_no_gradient(model, source, target, lengths)
 
 
 def test_outputs_do_not_depend_on_later_words(name):
@@ -90,12 +84,7 @@ def test_one_token_in_and_one_token_out(name):
 def test_steps_equal_one_forward(name):
     assert isinstance(small(name), Decodable)
     model, (source, lengths), target = small(name, 2), ragged(), targets(length=25)  # longer than any unfolded source
-    whole = model(source, target, lengths)
-    first, state = model.start(source, lengths, capacity=25)
-    assert first.tolist() == [[model.config.bos]] * 6
-    for t in range(25):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 def _sizes(value):

@@ -22,6 +22,7 @@ from regard.models.online_alignment import SIZES, Config
 from regard.tasks.exact_alignments import enumerate_alignments
 from regard.tasks.reinforce import PolicyGradientLoss, Reinforce, token_log_probs
 from tests.models import brute_force_search
+from tests.models.sequence_checks import check_batch_equals_singles, check_steps_equal_one_forward
 
 SOURCE, TARGET = torch.tensor([4, 6, 5, 2]), torch.tensor([1, 5, 7, 2])  # four places, three tokens
 
@@ -48,20 +49,14 @@ CELLS = [{"cell": "gru"}, {"cell": "lstm", "layers": 1}, {"cell": "rnn"}]
 @pytest.mark.parametrize("settings", CELLS, ids=lambda s: s["cell"])
 def test_batch_equals_singles(settings):
     model, (source, lengths), target = tiny(**settings), ragged(), targets()
-    together = model(source, target, lengths)
-    for row, n in enumerate(lengths.tolist()):
-        torch.testing.assert_close(together[row : row + 1], model(source[row : row + 1, :n], target[row : row + 1]))
+    check_batch_equals_singles(model, source, target, lengths)
 
 
 @pytest.mark.parametrize("settings", CELLS, ids=lambda s: s["cell"])
 def test_steps_equal_one_forward(settings):
     model, (source, lengths), target = tiny(**settings), ragged(), targets()
     assert isinstance(model, Decodable)
-    wanted = model(source, target, lengths)
-    _, state = model.start(source, lengths, capacity=0)
-    for t in range(target.shape[1]):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], wanted[:, t])
+    check_steps_equal_one_forward(model, source, target, lengths, capacity=0)
 
 
 def test_emitted_tokens_do_not_depend_on_later_inputs():

@@ -21,6 +21,8 @@ from regard.models.rnnsearch import SIZES, Config, RNNSearch
 from tests.blocks.test_rnn import cell_twin, packed_twin
 from tests.models.brute_force_search import brute_beam, ragged, targets
 
+from .sequence_checks import check_padding_gets_no_gradient, check_padding_has_no_influence
+
 EOS = 2
 
 
@@ -63,17 +65,8 @@ def test_forward_equals_the_formulas_of_the_paper():
 
 def test_padding_has_no_influence_and_no_gradient():
     model, (source, lengths), target = tiny(2), ragged(), targets()
-    padding = torch.arange(source.shape[1])[None] >= lengths[:, None]
-    found = model(source, target, lengths)
-    loud = torch.where(padding, torch.randint(3, 11, source.shape), source)
-    torch.testing.assert_close(model(loud, target, lengths), found, rtol=0, atol=0)
-    wider = torch.cat([source, torch.full((len(source), 5), 7)], 1)
-    torch.testing.assert_close(model(wider, target, lengths), found)
-    # of all tokens, only padding is a 7 here
-    quiet = torch.where(source == 7, 8, source).masked_fill(padding, 7)
-    model(quiet, target, lengths).square().sum().backward()
-    assert model.embed.weight.grad[7].abs().max() == 0
-    assert model.embed.weight.grad[8].abs().max() > 0
+    check_padding_has_no_influence(model, source, target, lengths)
+    check_padding_gets_no_gradient(model, source, target, lengths)
 
 
 def test_every_parameter_is_used():

@@ -5,6 +5,8 @@ import torch
 import regard
 from regard.models import build
 
+from .sequence_checks import check_encoder_equals_loop
+
 
 def small(**settings):
     model = build("star_transformer", vocab=19, width=12, heads=3, layers=2, length=16, **settings)
@@ -34,19 +36,7 @@ def by_loop(model, tokens):
 def test_it_is_the_loop_of_the_paper_in_value_and_gradient(double):
     model = small()
     tokens, lengths = torch.randint(19, (4, 9)), torch.tensor([9, 6, 2, 1])
-    hidden, pooled = model.encode(tokens, lengths=lengths)
-    total = 0.0
-    for b, n in enumerate(lengths.tolist()):
-        expected = by_loop(model, tokens[b, :n])
-        torch.testing.assert_close(hidden[b, :n], expected[0])
-        torch.testing.assert_close(pooled[b], expected[1])
-        total = total + expected[0].square().sum() + expected[1].square().sum()
-    real = torch.arange(9) < lengths[:, None]
-    found = hidden.square()[real].sum() + pooled.square().sum()
-    parameters = list(model.parameters())
-    ours, reference = (torch.autograd.grad(x, parameters) for x in (found, total))
-    for a, b in zip(ours, reference, strict=True):
-        torch.testing.assert_close(a, b)
+    check_encoder_equals_loop(model, by_loop, tokens, lengths)
 
 
 def test_watch_sees_the_ring_and_the_relay():

@@ -10,6 +10,8 @@ from regard.losses.fused_linear_cross_entropy import fused_linear_cross_entropy
 from regard.models import build
 from regard.models.t5 import SIZES
 
+from .sequence_checks import check_batch_equals_singles, check_steps_equal_one_forward
+
 SMALL = {"vocab": 17, "width": 16, "heads": 3, "head_dim": 6, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2}
 SMALL |= {"num_buckets": 8, "max_distance": 9}
 VARIANTS = {
@@ -55,10 +57,7 @@ def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     source, target = torch.randint(3, 17, (3, 14)), torch.randint(3, 17, (3, 11))
     lengths = torch.tensor([14, 2, 9])
-    whole = model(source, target, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        single = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(whole[row : row + 1], single, rtol=1e-9, atol=1e-9)
+    check_batch_equals_singles(model, source, target, lengths, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -80,11 +79,7 @@ def test_steps_equal_one_forward(double, name):
     model = small(**VARIANTS[name])
     source, lengths = torch.randint(3, 17, (3, 6)), torch.tensor([6, 1, 4])
     target = torch.randint(3, 17, (3, 12))
-    whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, capacity=12)
-    for t in range(12):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 def test_frozen_steps_equal_growing_ones(double):

@@ -6,6 +6,8 @@ from regard.models import build
 from regard.models.transformer import SIZES, Config
 from regard.positions import POSITIONS
 
+from .sequence_checks import check_batch_equals_singles, check_steps_equal_one_forward
+
 SMALL = {"vocab": 17, "width": 16, "heads": 4, "ffn": 24, "encoder_layers": 2, "decoder_layers": 2}
 
 
@@ -47,10 +49,7 @@ def test_batch_equals_singles(double, name):
     model = small(**VARIANTS[name])
     source, target = torch.randint(3, 17, (3, 7)), torch.randint(3, 17, (3, 5))
     lengths = torch.tensor([7, 2, 4])
-    whole = model(source, target, lengths)
-    for row, length in enumerate(lengths.tolist()):
-        single = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(whole[row : row + 1], single, rtol=1e-9, atol=1e-9)
+    check_batch_equals_singles(model, source, target, lengths, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -80,11 +79,7 @@ def test_steps_equal_one_forward(double, name):
     model = small(**VARIANTS[name])
     source, lengths = torch.randint(3, 17, (3, 6)), torch.tensor([6, 1, 4])
     target = torch.randint(3, 17, (3, 5))
-    whole = model(source, target, lengths)
-    _, state = model.start(source, lengths, capacity=5)
-    for t in range(5):
-        logits, state = model.step(target[:, t : t + 1], state)
-        torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_forward(model, source, target, lengths)
 
 
 @pytest.fixture

@@ -12,11 +12,13 @@ from regard.core.errors import BadInput
 from regard.data.text.text_file import TextFile
 from regard.models import attention_asr, conformer, ctc, gpt, hybrid_asr, online_alignment
 from regard.tasks.text import language_modeling
+from regard.tasks.text.classification import TextClassifier
 from regard.tokens.tokenizer import Tokenizer
 from regard.training import init_from, train
 from regard.training.checkpoint.checkpoints import read_weights
 from regard.training.recipe import Recipe, Train, build, override_recipe
 from regard.weights.folder import load_model, save_model
+from regard.weights.hf import bert
 
 from ..tasks.text_data import config, data, recipe, task, written
 
@@ -250,6 +252,10 @@ def test_a_head_of_other_labels_is_new_even_if_they_are_as_many(tmp_path):
         assert ("new: head.out.weight, head.out.bias" in message) == new
         assert torch.equal(other.head.out.weight, made.head.out.weight) == (not new)
         assert torch.equal(other.embed.weight, made.embed.weight)
+    bert.save(tmp_path / "hf", TextClassifier(made, text, ["a", "b", "c"], max_length=8))  # a folder of transformers
+    for labels, new in ((["a", "b", "c"], False), (["x", "y", "z"], True)):
+        message = init_from.load_initial_weights(build(made.config), tmp_path / "hf", labels)
+        assert ("new: head.out.weight, head.out.bias" in message) == new
 
 
 def test_a_model_of_characters_learns_those_that_it_lacks(tmp_path):

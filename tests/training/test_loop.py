@@ -155,8 +155,9 @@ def test_an_evaluation_is_broken_off_by_an_interruption(recipe, tmp_path, monkey
     assert load(tmp_path / "run")(["a dog"])  # never evaluated: its last or averaged weights
 
 
-def test_finish_ends_a_killed_run_with_a_measured_model(recipe, tmp_path, straight, monkeypatch):
-    out, update = tmp_path / "killed", TrainingRun._update
+def kill_run(recipe, out, monkeypatch):
+    """Train until update 12, before which the run is killed."""
+    update = TrainingRun._update
 
     def killed(self, batches):
         if self.step == 11:
@@ -167,6 +168,11 @@ def test_finish_ends_a_killed_run_with_a_measured_model(recipe, tmp_path, straig
     with pytest.raises(KeyboardInterrupt):
         train(recipe, out)
     monkeypatch.undo()
+    return out
+
+
+def test_finish_ends_a_killed_run_with_a_measured_model(recipe, tmp_path, straight, monkeypatch):
+    out = kill_run(recipe, tmp_path / "killed", monkeypatch)
     assert not (out / "model").exists()
     result = finish(out)
     assert (result["stop_reason"], result["steps"]) == ("finished", 8)  # the last checkpoint
@@ -177,17 +183,7 @@ def test_finish_ends_a_killed_run_with_a_measured_model(recipe, tmp_path, straig
 
 
 def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_end(recipe, tmp_path, straight, monkeypatch):
-    out, update = tmp_path / "killed", TrainingRun._update
-
-    def killed(self, batches):
-        if self.step == 11:
-            raise KeyboardInterrupt
-        update(self, batches)
-
-    monkeypatch.setattr(TrainingRun, "_update", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe, out)
-    monkeypatch.undo()
+    out = kill_run(recipe, tmp_path / "killed", monkeypatch)
     train(recipe, out, resume=True)
     assert_equal_runs(straight, out, "step-00000020")
 

@@ -10,7 +10,7 @@ from PIL import Image
 import regard
 from regard.core.errors import BadInput
 from regard.training import train
-from regard.training.own_data import KINDS, make_plan, plan
+from regard.training.own_data import KINDS, labelled_texts, make_plan, pairs, plan
 
 NAMES = ["data", "start", "model", "regularisation", "updates", "time"]
 SEEN = ["the dog runs", "a cat sleeps", "the man eats bread", "two girls play", "a boy reads", "the woman drinks water"]
@@ -161,3 +161,40 @@ def test_too_few_data_are_refused_in_a_sentence(kind, content, sentence, tmp_pat
         place.write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match=sentence):
         make_plan(kind, place)
+
+
+def make_photos(place, *names):
+    for name in names:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(place / name)
+
+
+def test_folders_that_are_no_classes_are_named(tmp_path):
+    make_photos(tmp_path, *(f"photos/wrapped/{name}/{n}.png" for name in ("cat", "dog") for n in range(2)))
+    with pytest.raises(BadInput, match=r"the classes are the folders in .*wrapped, give that"):
+        make_plan("images", tmp_path / "photos")
+    (tmp_path / "photos" / "wrapped" / "bird").mkdir()
+    with pytest.raises(BadInput, match="bird has no image; add some, or remove the folder"):
+        make_plan("images", tmp_path / "photos" / "wrapped")
+    make_photos(
+        tmp_path, *(f"{part}/{n}/{n}{m}.png" for part in ("b/train", "b/valid") for n in "xy" for m in range(2))
+    )
+    make_photos(tmp_path, "b/valid/z/1.png")
+    with pytest.raises(BadInput, match=r"valid has a class 'z' that .*train does not have"):
+        make_plan("images", tmp_path / "b")
+    (tmp_path / "photos.zip").write_bytes(b"PK")
+    with pytest.raises(BadInput, match="unpack it"):
+        make_plan("images", tmp_path / "photos.zip")
+
+
+def test_a_plan_says_what_it_took_and_what_is_little(tmp_path):
+    assert plan.describe_counts(["10", "9", "9", "2", "10", "1"]) == "9: 2, 10: 2, 1: 1, 2: 1"
+    place = tmp_path / "reviews.csv"
+    place.write_text(
+        "id;Kommentar;Note\n" + "".join(f"{n};{SEEN[n % 6]} {n} {'und ' * 60};{n % 2}\n" for n in range(40))
+    )
+    (tmp_path / "ids.csv").write_text("id,en,fr\n" + "".join(f"{n},{SEEN[n % 6]},{READ[n % 6]}\n" for n in range(20)))
+    data = labelled_texts.draft(place, quick=True, source="fill-en").data
+    assert "of the columns 'kommentar' and 'note'" in data
+    assert "4 kept for validation (few: scores are rough); the first 32 tokens of a text are read" in data
+    assert "20 pairs from en to fr" in pairs.draft(tmp_path / "ids.csv", quick=True).data

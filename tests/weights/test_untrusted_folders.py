@@ -2,8 +2,10 @@
 
 import json
 import logging
+import shutil
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
@@ -238,3 +240,26 @@ def test_indices_that_do_not_fit_raise(tmp_path):
         index.write_text(json.dumps(content))
         with pytest.raises(BadInput, match=said):
             regard.load(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("stories", "answers"), ("stories", "words"), ("languages", "labels"), ("scene-questions", "answers")],
+)
+def test_labels_are_as_many_as_the_classes(name, field, tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(Path(regard.__file__).parent / "zoo" / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    for values in (config["task"][field][:-1], [*config["task"][field], "one more"]):
+        (folder / "config.json").write_text(json.dumps(config | {"task": config["task"] | {field: values}}))
+        with pytest.raises(BadInput, match="The model has"):
+            regard.load(folder)
+
+
+def test_a_memory_of_no_sentences_is_refused(tmp_path):
+    folder = tmp_path / "m"
+    shutil.copytree(Path(regard.__file__).parent / "zoo/stories", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"task": config["task"] | {"max_sentences": -1}}))
+    with pytest.raises(BadInput, match="max_sentences"):
+        regard.load(folder)

@@ -167,7 +167,9 @@ class Mechanism(nn.Module):
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B H N E"], Any]:
         """Attend within a prompt of N tokens, which precedes all beams, and add it to the state."""
-        return Mechanism.step(self, q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+        state = state.allocate(k, v)
+        k, v = state.append(k, v, beam_table)
+        return self(q, k, v, mask, bias, layer_state=layer_state), state
 
     def step(
         self,
@@ -182,9 +184,12 @@ class Mechanism(nn.Module):
         layer_state: LayerState | None = None,
     ) -> tuple[Float[Tensor, "B H K E"], Any]:
         """Attend from the newest token of each of the K beams to its own past, and add it to the state."""
-        state = state.allocate(k, v)
-        k, v = state.append(k, v, beam_table)
-        return self(q, k, v, mask, bias, layer_state=layer_state), state
+        mask = self.step_mask(beam_table, mask)
+        return Mechanism.prefill(self, q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+
+    def step_mask(self, beam_table: BeamTable, mask: Mask | None) -> Mask | None:
+        """Return the mask of a step, or refuse the step; a mechanism may need the positions of queries and keys."""
+        return mask
 
 
 @runtime_checkable

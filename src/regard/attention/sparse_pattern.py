@@ -143,20 +143,8 @@ class PatternAttention(Mechanism):
         scores = scores if bias is None else scores + bias.dense(queries)
         return masked_softmax(scores, allowed if seen is None else allowed & seen).to(q.dtype)
 
-    def step(
-        self,
-        q: Float[Tensor, "B H K D"],
-        k: Float[Tensor, "B G K D"],
-        v: Float[Tensor, "B G K E"],
-        state: Any,
-        beam_table: BeamTable,
-        mask: Mask | None = None,
-        bias: Bias | None = None,
-        *,
-        layer_state: LayerState | None = None,
-    ) -> tuple[Float[Tensor, "B H K E"], Any]:
-        mask = beam_table.positioned_mask()
-        return super().step(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+    def step_mask(self, beam_table: BeamTable, mask: Mask | None) -> Mask | None:
+        return beam_table.positioned_mask()
 
     def check(self, q: Tensor, k: Tensor, mask: Mask | None, bias: Bias | None) -> None:
         super().check(q, k, mask, bias)

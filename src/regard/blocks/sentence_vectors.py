@@ -42,6 +42,13 @@ def sentence_vectors(
     return bags.unflatten(1, table.shape[1:])
 
 
+def move_padding_last(words: Int[Tensor, "N W"]) -> Int[Tensor, "N W"]:
+    """Return rows with all words first, in their order, then all padding (ONNX has no stable sort)."""
+    real = words != PAD
+    place = torch.where(real, real.cumsum(1), real.sum(1, keepdim=True) + (~real).cumsum(1)) - 1
+    return torch.zeros_like(words).scatter(1, place, words)
+
+
 def position_encoding_lines(real: Tensor, dtype: torch.dtype) -> tuple[Float[Tensor, "N W"], Float[Tensor, "N W"]]:
     """Return slopes and offsets of the position encoding of every word, l_kj = offset_j + (k/d) slope_j.
 

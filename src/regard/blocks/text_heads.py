@@ -48,12 +48,25 @@ class Head(nn.Module):
 
     uses_pooled: bool = False  # whether it reads `pooled`
 
-    def refuse_lm_arguments(self, at: Tensor | None, loss: Loss | None) -> None:
-        """Raise `Unsupported` for arguments that only a head over the vocabulary takes."""
+    def forward(
+        self,
+        x: Float[Tensor, "B N C"],
+        pooled: Float[Tensor, "B C"] | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+        at: Int[Tensor, "B M"] | None = None,
+        targets: Any = None,
+        loss: Loss | None = None,
+    ) -> Any:
+        """Return what `predict` returns; a head that predicts tokens takes `at`, `targets` and `loss` as well."""
         if at is not None or loss is not None:
             raise Unsupported(
                 f"{type(self).__name__} predicts no tokens and takes neither `at` nor `loss`; leave them out"
             )
+        return self.predict(x, pooled, lengths)
+
+    def predict(self, x: Tensor, pooled: Tensor | None, lengths: Tensor | None) -> Tensor:
+        """Return the logits; written by heads that predict no tokens."""
+        raise NotImplementedError
 
 
 class MaskedLMHead(Head):
@@ -116,16 +129,7 @@ class NextSentenceHead(Head):
         super().__init__()
         self.next = nn.Linear(width, 2)
 
-    def forward(
-        self,
-        x: Float[Tensor, "B N C"],
-        pooled: Float[Tensor, "B C"] | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
-        at: Int[Tensor, "B M"] | None = None,
-        targets: Any = None,
-        loss: Loss | None = None,
-    ) -> Float[Tensor, "B 2"]:
-        self.refuse_lm_arguments(at, loss)
+    def predict(self, x: Tensor, pooled: Tensor | None, lengths: Tensor | None) -> Float[Tensor, "B 2"]:
         return self.next(pooled)
 
 
@@ -140,16 +144,7 @@ class SequenceClassificationHead(Head):
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(width, classes)
 
-    def forward(
-        self,
-        x: Float[Tensor, "B N C"],
-        pooled: Float[Tensor, "B C"] | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
-        at: Int[Tensor, "B M"] | None = None,
-        targets: Any = None,
-        loss: Loss | None = None,
-    ) -> Float[Tensor, "B K"]:
-        self.refuse_lm_arguments(at, loss)
+    def predict(self, x: Tensor, pooled: Tensor | None, lengths: Tensor | None) -> Float[Tensor, "B K"]:
         return self.out(self.drop(pooled if self.uses_pooled else _mean(x, lengths)))
 
 
@@ -161,16 +156,7 @@ class TokenClassificationHead(Head):
         self.drop = nn.Dropout(dropout)
         self.out = nn.Linear(width, tags)
 
-    def forward(
-        self,
-        x: Float[Tensor, "B N C"],
-        pooled: Float[Tensor, "B C"] | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
-        at: Int[Tensor, "B M"] | None = None,
-        targets: Any = None,
-        loss: Loss | None = None,
-    ) -> Float[Tensor, "B N K"]:
-        self.refuse_lm_arguments(at, loss)
+    def predict(self, x: Tensor, pooled: Tensor | None, lengths: Tensor | None) -> Float[Tensor, "B N K"]:
         return self.out(self.drop(x))
 
 
@@ -181,17 +167,8 @@ class SpanHead(Head):
         super().__init__()
         self.out = nn.Linear(width, 2)
 
-    def forward(
-        self,
-        x: Float[Tensor, "B N C"],
-        pooled: Float[Tensor, "B C"] | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
-        at: Int[Tensor, "B M"] | None = None,
-        targets: Any = None,
-        loss: Loss | None = None,
-    ) -> Float[Tensor, "B N 2"]:
+    def predict(self, x: Tensor, pooled: Tensor | None, lengths: Tensor | None) -> Float[Tensor, "B N 2"]:
         """Return scores of begin and end at every position; -inf at padding, so that a softmax leaves it out."""
-        self.refuse_lm_arguments(at, loss)
         scores = self.out(x)
         if lengths is None:
             return scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,14 +63,13 @@ def default_image_classifier() -> str:
     """Return the name of the image classifier of photos, if its package is installed, else of the one that ships."""
     from importlib.util import find_spec
 
-    from regard.api import IMAGENET, PACKAGED_MODELS, zoo
+    from regard.api import IMAGENET, PACKAGED_MODELS, zoo_tasks
 
     if find_spec(PACKAGED_MODELS[IMAGENET][0]):
         return IMAGENET
 
-    for name, folder in zoo().items():
-        task = json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}
-        if task.get("name") == "image_classification":
+    for name, task in zoo_tasks().items():
+        if task == "image_classification":
             return name
     raise BadInput("no model over images ships with this version: give one with --model, or train one (regard train)")
 

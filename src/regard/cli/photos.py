@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +94,7 @@ def load_photo_model(verb: str, kind: type[Output], name: str | None) -> Predict
 
 def default_photo_model(verb: str, kind: type[Output], asks: bool = False) -> str:
     """Return the name of the shipped model from photos, with `asks` and a text about each, to outputs of a kind."""
-    from regard.api import zoo
+    from regard.api import zoo_tasks
     from regard.core.spec import resolve
     from regard.modalities.image import Image
     from regard.modalities.text import Text
@@ -103,8 +102,7 @@ def default_photo_model(verb: str, kind: type[Output], asks: bool = False) -> st
 
     inputs = [Image, Text] if asks else [Image]
 
-    for name, folder in zoo().items():
-        task = (json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}).get("name")
+    for name, task in zoo_tasks().items():
         if task in PREDICTORS:
             cls: Any = resolve(PREDICTORS, task, "task")
             if cls.outputs is kind and [*cls.inputs.values()] == inputs:

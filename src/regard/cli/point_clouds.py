@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,11 +21,10 @@ def are_point_clouds(words: Sequence[str] | None) -> bool:
 
 def default_classifier() -> str:
     """Return the name of the classifier of point clouds that ships with the package."""
-    from regard.api import zoo
+    from regard.api import zoo_tasks
 
-    for name, folder in zoo().items():
-        task = json.loads((folder / "config.json").read_text("utf-8")).get("task") or {}
-        if task.get("name") == "point_classification":
+    for name, task in zoo_tasks().items():
+        if task == "point_classification":
             return name
     raise BadInput("no model over point clouds ships with this version: give one with --model (regard train)")
 

@@ -238,9 +238,7 @@ def _statements(lines: list[str]) -> list[str]:
     found: list[list[str]] = []
     inside = decorated = False  # of a string in triple quotes; behind a decorator
     for line in lines:
-        begins = (
-            not inside and line[0] not in " \n\r#)]}" and not line.startswith(("else", "elif", "except", "finally"))
-        )
+        begins = not inside and line[0] not in " \n\r#)]}" and not line.startswith(_CONTINUES)
         if (begins and not decorated) or not found:
             found.append([])
         decorated = line.startswith("@") if begins else decorated

@@ -93,7 +93,9 @@ for text in sys.argv[1:]:
         ("tokenizers",),
         text,
         [(example,) for example in examples],
-        lambda line: str(predictor.predict([line], predictor.make_options({"beam_size": 1}))[0]),
+        lambda line: str(
+            predictor.predict([line], predictor.make_options({"beam_size": 1, "max_new_tokens": capacity}))[0]
+        ),
         note=f"{GREEDY}; it writes at most {capacity} tokens",
     )
 

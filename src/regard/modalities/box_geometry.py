@@ -40,12 +40,6 @@ def xywh_to_corners(boxes: Boxes) -> Boxes:
     return torch.cat([low, low + size], -1)
 
 
-def corners_to_xywh(boxes: Boxes) -> Boxes:
-    """Convert (left, top, right, bottom) to (left, top, width, height)."""
-    low, high = boxes.split(2, -1)
-    return torch.cat([low, high - low], -1)
-
-
 def area(boxes: Boxes) -> Float[Tensor, "..."]:
     """Return the area of boxes given by their corners; 0 where a side is negative."""
     sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)

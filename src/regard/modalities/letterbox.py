@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.core.errors import BadInput
-from regard.core.shapes import Float, Shaped, Tensor
+from regard.core.shapes import Float, Tensor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -64,14 +64,6 @@ class Letterbox:
         canvas.paste(image.resize(self.size[::-1], Image.Resampling.BILINEAR))
         return canvas
 
-    def boxes_to_canvas(self, boxes: Float[Tensor, "... 4"]) -> Float[Tensor, "... 4"]:
-        """Map boxes (left, top, right, bottom) in pixels of the image to pixels of the canvas."""
-        return boxes * _sides(self.size, boxes) / _sides(self.image, boxes)
-
-    def boxes_to_image(self, boxes: Float[Tensor, "... 4"]) -> Float[Tensor, "... 4"]:
-        """Map boxes in pixels of the canvas to pixels of the image; they are not clipped."""
-        return boxes * _sides(self.image, boxes) / _sides(self.size, boxes)
-
     def map_to_image(self, values: Float[Tensor, "... y x"]) -> Float[Tensor, "... Y X"]:
         """Sample a map of the canvas, at any resolution, at the pixels of the image: bilinearly between centres."""
         axes = []
@@ -83,11 +75,6 @@ class Letterbox:
         found = F.grid_sample(flat, places, mode="bilinear", padding_mode="border", align_corners=False)
         return found.reshape(*values.shape[:-2], *self.image)
 
-    def labels_to_image(self, values: Shaped[Tensor, "... y x"]) -> Shaped[Tensor, "... Y X"]:
-        """Return the nearest value of a map of the canvas for each pixel of the image: for classes and masks."""
-        rows, columns = (cells.long() for cells in self._centres(values))
-        return values[..., rows[:, None], columns]
-
     def _shares(self) -> tuple[float, float]:
         """Return the shares of the canvas that the image covers, down and across."""
         return self.size[0] / self.canvas[0], self.size[1] / self.canvas[1]
@@ -98,9 +85,3 @@ class Letterbox:
             (torch.arange(image, device=values.device, dtype=torch.float64) + 0.5) * (share * steps / image)
             for image, share, steps in zip(self.image, self._shares(), values.shape[-2:], strict=True)
         ]
-
-
-def _sides(size: tuple[int, int], boxes: Tensor) -> Float[Tensor, " 4"]:
-    """Return the side that belongs to each corner's number."""
-    rows, columns = size
-    return torch.tensor([columns, rows, columns, rows], dtype=boxes.dtype, device=boxes.device)

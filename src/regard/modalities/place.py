@@ -38,6 +38,8 @@ class Place(Input):
             return source
         if isinstance(source, str) and (found := _PLACE.fullmatch(source)):
             latitude, south, longitude, west = found.groups()
+            if any(letter and number[0] in "+-" for number, letter in ((latitude, south), (longitude, west))):
+                raise BadInput(f"Expected a sign or a letter, not both, in the place {shorten(repr(source), 60)}.")
             signs = (-1 if south.upper() == "S" else 1), (-1 if west.upper() == "W" else 1)
             return cls._make(signs[0] * float(latitude), signs[1] * float(longitude))
         if isinstance(source, Mapping) and set(source) == {"latitude", "longitude"}:

@@ -81,6 +81,47 @@ class ImageModel(ModelContract):
         return head
 
 
+class ConvolutionalModel(ImageModel):
+    """A network of convolutions: the classifier reads the mean of the last grid of `features`, after dropout."""
+
+    width: int  # of the last grid
+    drop: nn.Module
+    head: nn.Linear | None
+
+    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
+        """Return the logits of the classes, or the pooled vector if there are none."""
+        x: Tensor = self.drop(self.pooled(images))
+        return x if self.head is None else self.head(x)
+
+    @property
+    def num_features(self) -> int:
+        return self.width
+
+    def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
+        """Return grids B C Y X, finest first."""
+        raise NotImplementedError
+
+    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
+        return self.features(images)[-1]
+
+    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
+        """Return the vector that the classifier reads."""
+        return self.forward_features(images).mean((2, 3))
+
+    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
+        """Return `forward_features` with the channels last."""
+        return self.forward_features(images).movedim(1, -1)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Initialise convolutions after He et al. 2015."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
+                module.reset_parameters()
+
+
 class DenseModel(ModelContract):
     """A model from images to `Config.num_outputs` numbers for every pixel: logits of classes, or inverse depth.
 

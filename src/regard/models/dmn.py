@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
+from regard.blocks.sentence_vectors import move_padding_last
 from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
 from regard.core.validation import validate
@@ -91,10 +92,7 @@ class DMN(ModelContract):
     def _facts(self, sentences: Int[Tensor, "B S W"]) -> Float[Tensor, "B S D"]:
         """Return the state at the end of every sentence, of one GRU over all words of a story."""
         ends = (sentences != PAD).sum(2).cumsum(1)
-        words = sentences.flatten(1)
-        real = words != PAD  # all words go first, then all padding; ONNX has no stable sort
-        place = torch.where(real, real.cumsum(1), ends[:, -1:] + (~real).cumsum(1)) - 1
-        return self._states(self.input, torch.zeros_like(words).scatter(1, place, words), ends)
+        return self._states(self.input, move_padding_last(sentences.flatten(1)), ends)
 
     def _states(self, gru: nn.GRU, words: Int[Tensor, "B N"], ends: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """Return the states of a GRU after so many words; after none, zeros."""

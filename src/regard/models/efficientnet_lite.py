@@ -34,7 +34,7 @@ from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.core.trace import Slots
 from regard.core.validation import validate
-from regard.models.contract import ImageModel
+from regard.models.contract import ConvolutionalModel
 from regard.tokens.patches import check_images, pixel_slots
 
 # Repeats, kernel, stride, expansion and width of each stage: table 1 of the paper.
@@ -73,7 +73,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class EfficientNetLite(ImageModel):
+class EfficientNetLite(ConvolutionalModel):
     """Images to logits of classes."""
 
     def __init__(self, config: Config) -> None:
@@ -90,25 +90,12 @@ class EfficientNetLite(ImageModel):
         self.head = nn.Linear(config.head_width, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Return the logits of the classes, or the pooled vector if there are none."""
-        x = self.drop(self.pooled(images))
-        return x if self.head is None else self.head(x)
-
     @property
     def num_features(self) -> int:
         return self.config.head_width
 
     def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
         return F.relu6(self.norm(self.conv(self.features(images)[-1])))
-
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
-        """Return the mean of the last grid."""
-        return self.forward_features(images).mean((2, 3))
-
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """Return the last grid: Y/32 x X/32."""
-        return self.forward_features(images).movedim(1, -1)
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Return the last map of each grid but the finest, B C Y X, at strides 4, 8, 16 and 32."""

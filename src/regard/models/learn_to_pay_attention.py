@@ -35,7 +35,7 @@ from regard.blocks.downsampling import ObservedDownsampling
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
-from regard.models.contract import ImageModel
+from regard.models.contract import ConvolutionalModel
 from regard.tokens.patches import check_images
 
 
@@ -63,7 +63,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class LearnToPayAttention(ImageModel):
+class LearnToPayAttention(ConvolutionalModel):
     """Images to logits of classes."""
 
     def __init__(self, config: Config) -> None:
@@ -91,17 +91,12 @@ class LearnToPayAttention(ImageModel):
         self.head = nn.Linear(self.num_features, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Return the logits of the classes, or the pooled vectors if there are none."""
-        x = self.drop(self.pooled(images))
-        return x if self.head is None else self.head(x)
-
     @property
     def num_features(self) -> int:
         return sum(self.local_widths)
 
     def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        """Return the three grids at the stride of the last, the finer ones max-pooled, concatenated."""
+        """Return the three grids at the stride of the last, the finer ones max-pooled, concatenated: Y/4 x X/4."""
         first, second, third = self.features(images)
         return torch.cat([halve(halve(first)), halve(second), third], 1)
 
@@ -113,10 +108,6 @@ class LearnToPayAttention(ImageModel):
         pooled = [pool(x, below, query) for pool, x, below in zip(self.pools, grids, before, strict=False)]
         return torch.cat(pooled, 1)
 
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """Return `forward_features` with the channels last: Y/4 x X/4."""
-        return self.forward_features(images).movedim(1, -1)
-
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Return the grids that are attended to, B C Y X, at strides 1, 2 and 4."""
         check_images(images, self.config.channels)
@@ -126,15 +117,6 @@ class LearnToPayAttention(ImageModel):
             x = stage(halve(x) if found else x)
             found.append(x)
         return found
-
-    @torch.no_grad()
-    def reset(self) -> None:
-        """Initialise convolutions after He et al. 2015; a learned query starts small, so that attention is even."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
-                module.reset_parameters()
 
 
 class GlobalFeatures(nn.Module):

@@ -31,7 +31,7 @@ from regard.blocks.resnet_blocks import ResNetBlock, Stage
 from regard.core.config import field
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
-from regard.models.contract import ImageModel
+from regard.models.contract import ConvolutionalModel
 from regard.tokens.patches import check_images
 
 
@@ -68,7 +68,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class LRNet(ImageModel):
+class LRNet(ConvolutionalModel):
     """Images to logits of classes."""
 
     def __init__(self, config: Config) -> None:
@@ -91,26 +91,6 @@ class LRNet(ImageModel):
         self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
         self.reset()
 
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Return the logits of the classes, or the pooled vector if there are none."""
-        x = self.drop(self.pooled(images))
-        return x if self.head is None else self.head(x)
-
-    @property
-    def num_features(self) -> int:
-        return self.width
-
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        return self.features(images)[-1]
-
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
-        """Return the mean of the last grid."""
-        return self.features(images)[-1].mean((2, 3))
-
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """Return the last grid: Y/32 x X/32, with the small stem Y/8 x X/8."""
-        return self.features(images)[-1].movedim(1, -1)
-
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Return the output of each stage, B C Y X, at strides 4, 8, 16 and 32; with the small stem 1, 2, 4 and 8."""
         check_images(images, self.config.channels)
@@ -123,11 +103,7 @@ class LRNet(ImageModel):
     @torch.no_grad()
     def reset(self) -> None:
         """Initialise convolutions after He et al. 2015; queries and keys are small, so that attention starts even."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
-                module.reset_parameters()
+        super().reset()
         for module in self.modules():
             if isinstance(module, LocalRelation):
                 for conv in (module.query, module.key):

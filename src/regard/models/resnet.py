@@ -34,7 +34,7 @@ from regard.core.config import field
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
-from regard.models.contract import ImageModel
+from regard.models.contract import ConvolutionalModel
 from regard.tokens.patches import check_images
 
 
@@ -82,7 +82,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-class ResNet(ImageModel):
+class ResNet(ConvolutionalModel):
     """Images to logits of classes."""
 
     def __init__(self, config: Config) -> None:
@@ -102,26 +102,6 @@ class ResNet(ImageModel):
         self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(self.width, config.num_classes) if config.num_classes else None
         self.reset()
-
-    def forward(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B K"]:
-        """Return the logits of the classes, or the pooled vector if there are none."""
-        x = self.drop(self.pooled(images))
-        return x if self.head is None else self.head(x)
-
-    @property
-    def num_features(self) -> int:
-        return self.width
-
-    def forward_features(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E Z W"]:
-        return self.features(images)[-1]
-
-    def pooled(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B E"]:
-        """Return the mean of the last grid."""
-        return self.features(images)[-1].mean((2, 3))
-
-    def grid(self, images: Float[Tensor, "B C Y X"]) -> Float[Tensor, "B Z W E"]:
-        """Return the last grid: Y/32 x X/32, with the small stem Y/8 x X/8."""
-        return self.features(images)[-1].movedim(1, -1)
 
     def features(self, images: Float[Tensor, "B C Y X"]) -> list[Tensor]:
         """Return the output of each stage, B C Y X, at strides 4, 8, 16 and 32; with the small stem 1, 2, 4 and 8.
@@ -153,11 +133,7 @@ class ResNet(ImageModel):
     @torch.no_grad()
     def reset(self) -> None:
         """Initialise the weights after He et al. 2015; blocks start as the identity."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, (nn.BatchNorm2d, nn.Linear)):
-                module.reset_parameters()
+        super().reset()
         for module in self.non_local.values():
             module.reset()  # type: ignore[operator]
         for module in self.modules():

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from regard.blocks.sentence_vectors import move_padding_last
 from regard.core.config import field
 from regard.core.layer_state import PassState
 from regard.core.shapes import Float, Int, Tensor
@@ -80,12 +81,10 @@ class StoryBERT(ModelContract):
         real = torch.arange(sentences.shape[1], device=sentences.device) < story_lengths[:, None]
         story = (sentences * real[..., None]).flip(1).flatten(1)
         rows = F.pad(torch.cat([questions, story], 1), (1, 0), value=self.config.vocab)
-        words = rows != PAD  # they go first, then all padding
-        place = torch.where(words, words.cumsum(1), words.sum(1, keepdim=True) + (~words).cumsum(1)) - 1
-        tokens = torch.zeros_like(rows).scatter(1, place, rows)[:, : self.config.length]
+        tokens = move_padding_last(rows)[:, : self.config.length]
         asked = 1 + (questions != PAD).sum(1, keepdim=True)
         segments = (torch.arange(tokens.shape[1], device=rows.device) >= asked).long()
-        lengths = words.sum(1).clamp(max=self.config.length)
+        lengths = (rows != PAD).sum(1).clamp(max=self.config.length)
         logits: Tensor = self.encoder(tokens, segments, lengths, pass_state=pass_state)
         return logits
 

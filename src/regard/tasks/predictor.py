@@ -13,7 +13,7 @@
 
 From these four declarations follow ``regard run``, ``regard see``, the REST route with its schema, the explorer's page,
 the row in ``regard list`` and the contract tests. A predictor with several input fields gets dicts of values in
-`predict`, and its call takes one argument (an item or a list of items) per field.
+`predict`, and its call takes one argument (an item or a list of items) per field, or a dict or a list of dicts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
+import torch
 from torch import nn
 
 from regard.core.config import from_dict
@@ -74,6 +75,11 @@ class Predictor:
         found = self.predict(items, self.fill_options(options))
         return found[0] if is_single else found
 
+    def to(self, device: torch.device | str) -> Self:
+        """Move the model to a device, and return the predictor."""
+        self.model.to(device)
+        return self
+
     def __repr__(self) -> str:
         """The class, what goes in and comes out, and the model: one line."""
         weights = [*self.model.parameters()]
@@ -94,10 +100,20 @@ class Predictor:
 
     @classmethod
     def read(cls, inputs: Sequence[Any], limits: Limits = NO_LIMITS) -> tuple[list[Any], bool]:
-        """Return the items of a call, and whether a single one was given; `inputs` has one argument per field."""
+        """Return the items of a call, and whether a single one was given.
+
+        `inputs` has one argument per field; or, where there are several fields, one dict, or a list of dicts or tuples.
+        """
+        if len(inputs) == 1 < len(cls.inputs):
+            (given,) = inputs
+            if isinstance(given, Mapping):
+                return [cls.read_item(given, 1, limits)], True
+            if isinstance(given, list) and all(isinstance(row, (Mapping, tuple, list)) for row in given):
+                return [cls.read_item(cls._by_field(row, n), n, limits) for n, row in enumerate(given, 1)], False
         if len(inputs) != len(cls.inputs):
-            wanted = ", ".join(cls.inputs)
-            raise BadInput(f"{cls.__name__} takes {len(cls.inputs)} input(s) ({wanted}), got {len(inputs)}.")
+            several = ": one value each, a list each, or one list of dicts" if len(cls.inputs) > 1 else ""
+            wanted = f"{len(cls.inputs)} input(s) ({', '.join(cls.inputs)}{several})"
+            raise BadInput(f"{cls.__name__} takes {wanted}, got {len(inputs)}.")
         single = [kind.is_single(given) for kind, given in zip(cls.inputs.values(), inputs, strict=True)]
         is_single = all(single)
         if any(single) and not is_single:  # else a text would be taken for a list of letters
@@ -112,6 +128,15 @@ class Predictor:
             raise BadInput(f"Every item needs one value per field; got {counts}.")
         rows = [dict(zip(cls.inputs, row, strict=True)) for row in zip(*columns, strict=True)]
         return [cls.read_item(row, number, limits) for number, row in enumerate(rows, 1)], is_single
+
+    @classmethod
+    def _by_field(cls, row: Any, number: int) -> Mapping[str, Any]:
+        """Return an item with a value for each field, given in order or by name, by name."""
+        if isinstance(row, Mapping):
+            return row
+        if len(row) != len(cls.inputs):
+            raise BadInput(f"Item {number} has {len(row)} values; expected {', '.join(cls.inputs)}.")
+        return dict(zip(cls.inputs, row, strict=True))
 
     @classmethod
     def read_item(cls, values: Mapping[str, Any], number: int = 1, limits: Limits = NO_LIMITS) -> Any:
@@ -252,3 +277,14 @@ def _type_schema(hint: Any) -> dict[str, Any]:
     if origin in (tuple, list, Sequence) or (isinstance(origin, type) and issubclass(origin, Sequence)):
         return {"type": "array", "items": _type_schema(inner[0])}
     return {}
+
+
+def check_label_count(labels: Sequence[str], classes: int | None) -> None:
+    """Raise `BadInput` unless there is a label for every class of a model; None: how many it has is not known."""
+    if classes is not None and len(labels) != classes:
+        raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+
+
+def config_value(model: nn.Module, name: str) -> Any:
+    """Return a field of a model's Config; None if it has none."""
+    return getattr(getattr(model, "config", None), name, None)

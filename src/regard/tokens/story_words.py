@@ -41,6 +41,11 @@ class StoryWords:
         """The number of word ids."""
         return FIRST_ANSWER + len(self.answers) + len(self.others)
 
+    def check_size(self, vocab: int | None) -> None:
+        """Raise `BadInput` unless a model has as many word ids, each of another word; None: how many is not known."""
+        if vocab is not None and len({*self.answers, *self.others}) + FIRST_ANSWER != vocab:
+            raise BadInput(f"The model has {vocab:,} word ids, expected {self.size:,} of different answers and words.")
+
     def encode(self, lines: Iterable[str]) -> Int[Tensor, "S W"]:
         """Return the word ids of sentences, padded on the right to the longest."""
         ids = {word: i for i, word in enumerate((*self.answers, *self.others), FIRST_ANSWER)}

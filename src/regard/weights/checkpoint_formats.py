@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -30,9 +30,13 @@ from regard.weights.folder import (
 )
 from regard.weights.table import Row, export_state_dict, import_state_dict
 
+if TYPE_CHECKING:
+    from regard.tokens.tokenizer import Tokenizer
+
 Requirement = tuple[Any, bool]  # the required value of a field, and whether it has it
 
 GENERATION_CONFIG = "generation_config.json"
+BARE_FILES = {"config.json", "model.safetensors"}
 # files of a text generation model of transformers
 FILES = {"config.json", GENERATION_CONFIG, "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 # files of an image model of transformers
@@ -91,6 +95,23 @@ def requires_softmax(config: Any) -> Requirement:
 def requires_feedforward(feeds: Mapping[str, str], config: Any) -> Requirement:
     """Require a feed-forward that the format has."""
     return " or ".join(dict.fromkeys(feeds.values())), config.feedforward in feeds.values()
+
+
+def build_model(
+    make: Callable[[Any], Any], config: Any, rows: list[Row], state: Mapping[str, Tensor], folder: Path
+) -> Any:
+    """Return the model of a Config with the tensors of a folder, in eval mode."""
+    with building(config, state, folder):
+        model = make(config)
+    import_state_dict(rows, state, model)
+    return model.eval()
+
+
+def load_tokenizer(folder: Path, names: Sequence[str] = ("tokenizer.json",)) -> Tokenizer | None:
+    """Return the tokenizer of a folder that has one of these files."""
+    from regard.tokens.tokenizer import Tokenizer
+
+    return Tokenizer.load(folder) if any((folder / name).is_file() for name in names) else None
 
 
 def requires_whole_patches(config: Any) -> Requirement:
@@ -183,10 +204,8 @@ def load_image_folder(
     raw, state = read_json(folder / "config.json"), read_tensors(folder)
     with config_errors(folder):
         config = import_config(raw, state)
-        with building(config, state, folder):
-            model = make(config)
-        import_state_dict(table(config), normalize(state), model)
-        return model.eval(), preprocessing(folder, raw, config)
+        model = build_model(make, config, table(config), normalize(state), folder)
+        return model, preprocessing(folder, raw, config)
 
 
 @runtime_checkable
@@ -217,7 +236,7 @@ def save_for_transformers(
             "config.json": raw | label_maps(classifier.labels),
             "preprocessor_config.json": _preprocessor_config(classifier.preprocess),
         }
-    _write_folder(
+    write_folder(
         folder, files, export_state_dict(table(model.config), model), is_hf_folder(raw["model_type"], IMAGE_FILES)
     )
 
@@ -233,7 +252,7 @@ def save_for_timm(
             "label_names": classifier.labels,
             "pretrained_cfg": raw["pretrained_cfg"] | _pretrained_cfg(classifier.preprocess),
         }
-    _write_folder(folder, {"config.json": raw}, export_state_dict(table(model.config), model), is_timm_folder)
+    write_folder(folder, {"config.json": raw}, export_state_dict(table(model.config), model), is_timm_folder)
 
 
 def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifier | None]:
@@ -253,17 +272,20 @@ def _unwrap(what: Any, kind: type[nn.Module], whose: str) -> tuple[Any, Classifi
     return model, what
 
 
-def _write_folder(
+def write_folder(
     folder: str | Path,
     files: Mapping[str, Mapping[str, Any]],
     state: Mapping[str, Tensor],
     is_replaceable: Callable[[Path], bool],
+    text: Tokenizer | None = None,
 ) -> None:
     """Write a folder atomically; an existing one is replaced only if it `is_replaceable`."""
     with atomic_folder(Path(folder), is_replaceable) as new:
         for name, values in files.items():
             write_json(new / name, values)
         write_tensors(new / "model.safetensors", dict(state))
+        if text is not None:
+            text.save(new)
 
 
 def int_if_square(size: Pair) -> Size:

@@ -7,6 +7,7 @@ import pytest
 
 from regard.core.errors import BadInput
 from regard.data.audio.audio_folder import LabeledAudio, TranscribedAudio, has_transcripts
+from regard.tokens.tokenizer import Tokenizer
 from regard.training.own_data.audio import draft
 
 soundfile = pytest.importorskip("soundfile")
@@ -43,6 +44,8 @@ def test_hidden_files_are_no_recordings_and_unreadable_ones_are_left_out(tmp_pat
         ("t.tsv.gz", "client_id\tpath\tsentence\n" + "".join(f"c\t{n}.wav\tsay {n}\n" for n in range(3))),
         ("t.csv", "file,transcript\n" + "".join(f"{n}.wav,say {n}\n" for n in range(3))),
         ("t.jsonl", "\n".join(f'{{"audio": "{n}.wav", "text": "say {n}", "speaker": null}}' for n in range(3))),
+        ("metadata.csv", "0|SAY, 0|say 0\n1|say 1|say 1\n2|say 2|say 2\n"),  # LJ Speech
+        ("metadata.csv", "0|say 0\n1|say 1\n2|say 2\n"),
         ("7/7-1.trans.txt", None),
     ],
 )
@@ -55,6 +58,19 @@ def test_transcripts_are_read(tmp_path, name, content):
     assert has_transcripts(tmp_path)
     found = TranscribedAudio(str(tmp_path)).found()["all"]
     assert [(recording.file.exists(), recording.text) for recording in found] == [(True, f"say {n}") for n in range(3)]
+
+
+def test_transcripts_are_read_in_the_case_that_a_model_writes_and_others_are_named(tmp_path, caplog):
+    for n in range(3):
+        record(tmp_path / f"{n}.wav")
+    (tmp_path / "t.tsv").write_text("0.wav\tONE TWO\n1.wav\tTWO\n2.wav\tONE\n")
+    data, words = TranscribedAudio(str(tmp_path)), Tokenizer.train(["one two"] * 2, kind="word", size=10)
+    assert [each.text for each in data.load("all", words).waves.recordings] == ["one two", "two", "one"]
+    assert caplog.text == ""
+    (tmp_path / "others.tsv").write_text("0.wav\tone\n1.wav\ttwo three\n2.wav\tthree\n")
+    data = TranscribedAudio(str(tmp_path / "others.tsv"))
+    assert [each.text for each in data.load("all", words).waves.recordings] == ["one", "two three", "three"]
+    assert "2 of 3 transcripts have what the model cannot write ('two three')" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 
 from regard.core.errors import BadInput, UnknownName
 from regard.data import data_dir
-from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, count_target_tokens
+from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, count_target_tokens, read_pairs
 
 EN = ["a dog runs", "two cats sleep here", "a line\u2028break stays", "", "one"]
 DE = ["ein hund läuft", "zwei katzen schlafen hier", "ein zeilen\u2028umbruch bleibt", "leer", "eins"]
@@ -131,6 +131,24 @@ def test_missing_dataset_says_where_it_was_searched(tmp_path, monkeypatch):
         data_dir.find_dataset("multi31k")
     (tmp_path / "multi31k").mkdir()
     assert data_dir.find_dataset("multi31k") == tmp_path / "multi31k"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.tsv", "7\ta dog\t70\tein Hund\n8\ta cat\t80\teine Katze\n"),  # as Tatoeba exports pairs
+        ("t.csv", "id,English,German\n1,a dog,ein Hund\n2,a cat,eine Katze\n"),
+        ("t.jsonl", '{"id": 1, "translation": {"en": "a dog", "de": "ein Hund"}}\n'
+                    '{"id": 2, "translation": {"en": "a cat", "de": "eine Katze"}}\n'),
+        ("t.tsv", "a dog\tein Hund\tby me, 1\na cat\teine Katze\tby you\n"),
+    ],
+)  # fmt: skip
+def test_numbers_of_sentences_are_not_taken_for_sentences(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert read_pairs(tmp_path / name, "en", "de") == (["a dog", "a cat"], ["ein Hund", "eine Katze"])
+    (tmp_path / name).write_text("one\t1\ntwo\t2\n")
+    if name == "t.tsv":
+        assert read_pairs(tmp_path / name, "en", "de") == (["one", "two"], ["1", "2"])
 
 
 def test_without_a_validation_split_some_of_the_training_pairs_are_kept_for_it(tmp_path):

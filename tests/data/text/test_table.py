@@ -25,6 +25,7 @@ def csv_text(delimiter=",", end="\n", between=""):
         ("own.csv", csv_text().encode()),
         ("own.csv", b"\xef\xbb\xbf" + csv_text(end="\r\n").encode()),  # as spreadsheets save "CSV UTF-8"
         ("own.csv", csv_text(";").encode()),
+        ("own.csv", ("sep=;\n" + csv_text(";")).encode()),
         ("own.csv", csv_text("\t").encode()),
         ("own.csv", csv_text(end="\r").encode()),
         ("own.csv", ("\n\n" + csv_text(between="\n  \n,")).encode()),  # blank lines, cells without content
@@ -76,6 +77,13 @@ def test_missing_values_of_a_parquet_file_are_named_by_row(tmp_path, monkeypatch
     stored["TEXT"] = ["d", "e", "f"]
     with pytest.raises(BadInput, match="2 columns are called 'text'"):
         read_table(tmp_path / "own.parquet")
+
+
+def test_a_table_of_another_program_is_refused_with_what_to_do(tmp_path):
+    for name, how in (("own.xlsx", "save the sheet as CSV"), ("own.json", "one object a line")):
+        (tmp_path / name).write_bytes(b"[]")
+        with pytest.raises(BadInput, match=how):
+            find_columns(tmp_path / name)
 
 
 def test_two_values_of_one_name_are_refused(tmp_path):

@@ -82,3 +82,11 @@ def test_several_texts_are_read_as_one(tmp_path):
     data = TextFile(str(tmp_path), val_fraction=0.2)
     assert data.read("all") == "a" * 50 + "\n" + "b" * 50
     assert data.read("train") + data.read("val") == data.read("all")
+
+
+def test_several_files_of_a_split_are_all_read(tmp_path):
+    for name, content in {"train.a": "one", "train.b": "two", "val": "three"}.items():
+        (tmp_path / f"{name}.txt").write_text(content)
+    (tmp_path / "train.b.txt.gz").write_bytes(gzip.compress(b"two"))  # the same once more
+    data = TextFile(str(tmp_path))
+    assert (data.read("train"), data.read("val")) == ("one\ntwo", "three")

@@ -377,9 +377,9 @@ def test_other_kinds_of_bodies_and_other_methods_are_refused_by_name(small):
     found = client.post("/v1/classify", content=b"x", headers={"Content-Type": "audio/wav"})
     assert "send application/json" in error(found, 415, "unsupported_media_type")
     found = client.get("/v1/translate")
-    error(found, 405, "method_not_allowed")
+    assert error(found, 405, "method_not_allowed") == "This route takes POST; got GET."
     assert found.headers["allow"] == "POST"
-    error(client.get("/v2/anything"), 404, "not_found")
+    assert error(client.get("/v2/anything"), 404, "not_found") == "There is no such route; /docs has all of them."
 
 
 def test_a_bug_of_ours_says_nothing_of_this_machine_and_leaves_its_traceback_in_the_log(small, caplog):

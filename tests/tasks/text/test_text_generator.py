@@ -238,6 +238,16 @@ def test_sliding_changes_nothing_while_it_fits():
         )
 
 
+def test_without_a_length_a_short_model_writes_what_its_positions_have_room_for():
+    write = writer(length=16, kind="char")
+    assert len(write.candidates(["two dogs"], temperature=0)[0][0].tokens) <= 8
+    assert write.fill_options({}).max_new_tokens == 8
+    assert (
+        write.fill_options({"slide": True}).max_new_tokens == write.fill_options({"max_new_tokens": 200}).max_new_tokens
+    )
+    assert writer(length=16, positions="rotary").fill_options({}).max_new_tokens == 200
+
+
 def test_what_does_not_fit_is_refused_and_never_cut():
     write = writer(length=16, kind="char")
     with pytest.raises(BadInput, match="a prompt of 8 tokens and 10 more do not fit the model's 16: ask for at most 9"):

@@ -21,7 +21,7 @@ State = tuple[Any, ...]
 
 
 class Addressing(nn.Module):
-    """A rule; a file writes `raw_width` and `forward`, and `start` and `after_write` where it has a state."""
+    """A rule; a file writes `raw_width` and `address`, or `forward`, `start` and `after_write` if it has a state."""
 
     normalised: ClassVar[bool] = True  # an address that sums to one still does; False: it sums to at most one
 
@@ -42,6 +42,10 @@ class Addressing(nn.Module):
         state: State = (),
     ) -> tuple[Float[Tensor, "*B H N"], State]:
         """Return the new address, and the state."""
+        return self.address(raw, memory, weights, previous), state
+
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
+        """Return the new address of a rule without a state."""
         raise NotImplementedError
 
     def after_write(self, state: State, write: Float[Tensor, "*B N"]) -> State:

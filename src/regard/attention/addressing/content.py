@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.core.shapes import Float, Tensor
 
 EPS = 1e-6  # of squared lengths
@@ -26,16 +26,9 @@ class ContentAddressing(Addressing):
     def raw_width(self, word: int) -> int:
         return word + 1
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
         similarity = unit(raw[..., :-1]) @ unit(memory).mT
-        return (strength(raw[..., -1:]) * similarity).softmax(-1), state
+        return (strength(raw[..., -1:]) * similarity).softmax(-1)
 
 
 def unit(x: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows W"]:

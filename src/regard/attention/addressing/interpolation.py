@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.core.shapes import Float, Tensor
 
 
@@ -21,12 +21,5 @@ class Interpolation(Addressing):
     def raw_width(self, word: int) -> int:
         return 1
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
-        return torch.lerp(previous, weights, torch.sigmoid(raw)), state
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
+        return torch.lerp(previous, weights, torch.sigmoid(raw))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.attention.addressing.content import EPS, strength, unit
 from regard.core.shapes import Float, Tensor
 
@@ -25,16 +25,9 @@ class MaskedContentAddressing(Addressing):
     def raw_width(self, word: int) -> int:
         return 2 * word + 1
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
         word = memory.shape[-1]
         key, mask = raw[..., :word], torch.sigmoid(raw[..., word : 2 * word])
         lengths = ((mask * mask) @ (memory * memory).mT + EPS).rsqrt()
         similarity = (unit(key * mask) * mask) @ memory.mT * lengths
-        return (strength(raw[..., -1:]) * similarity).softmax(-1), state
+        return (strength(raw[..., -1:]) * similarity).softmax(-1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.attention.addressing.content import strength
 from regard.core.shapes import Float, Tensor
 
@@ -23,15 +23,8 @@ class Sharpening(Addressing):
     def raw_width(self, word: int) -> int:
         return 1
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
-        return sharpen(weights, strength(raw)), state
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
+        return sharpen(weights, strength(raw))
 
 
 def sharpen(weights: Float[Tensor, "*rows N"], power: Float[Tensor, "*rows 1"]) -> Float[Tensor, "*rows N"]:

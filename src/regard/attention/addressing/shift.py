@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 
@@ -27,21 +27,14 @@ class CircularShift(Addressing):
     def raw_width(self, word: int) -> int:
         return 2 * self.max_shift + 1
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
         most = self.max_shift
         if most > weights.shape[-1]:
             raise BadInput(f"a memory of {weights.shape[-1]} cells cannot be shifted by {most}; lower max_shift")
         around = torch.cat([weights[..., -most:], weights, weights[..., :most]], -1)
         # window i holds cells i - R to i + R; the shift by s comes from cell i - s, so the order is reversed
         shifts = raw.softmax(-1).flip(-1)
-        return (around.unfold(-1, 2 * most + 1, 1) @ shifts[..., None]).squeeze(-1), state
+        return (around.unfold(-1, 2 * most + 1, 1) @ shifts[..., None]).squeeze(-1)
 
     def extra_repr(self) -> str:
         return f"max_shift={self.max_shift}"

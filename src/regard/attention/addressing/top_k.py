@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.attention.addressing.base import Addressing, State
+from regard.attention.addressing.base import Addressing
 from regard.core.shapes import Float, Tensor
 
 
@@ -27,17 +27,10 @@ class TopK(Addressing):
     def raw_width(self, word: int) -> int:
         return 0
 
-    def forward(
-        self,
-        raw: Float[Tensor, "*B H P"],
-        memory: Float[Tensor, "*B N W"],
-        weights: Float[Tensor, "*B H N"],
-        previous: Float[Tensor, "*B H N"],
-        state: State = (),
-    ) -> tuple[Float[Tensor, "*B H N"], State]:
+    def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
         kept, at = weights.topk(min(self.k, weights.shape[-1]), -1)
         kept = kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(kept.dtype).tiny)
-        return torch.zeros_like(weights).scatter(-1, at, kept), state
+        return torch.zeros_like(weights).scatter(-1, at, kept)
 
     def extra_repr(self) -> str:
         return f"k={self.k}"

@@ -9,8 +9,6 @@ when each slot of the cache was written, since beams write side by side.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.nn.functional as F
 
 from regard.attention.kv_cache import BeamTable
@@ -88,20 +86,8 @@ class DenseAttention(Mechanism):
         self.check(q, k, mask, bias)
         return self.attention_map(q, k, mask, bias, layer_state, queries)[1].to(q.dtype)
 
-    def step(
-        self,
-        q: Float[Tensor, "B H K D"],
-        k: Float[Tensor, "B G K D"],
-        v: Float[Tensor, "B G K E"],
-        state: Any,
-        beam_table: BeamTable,
-        mask: Mask | None = None,
-        bias: Bias | None = None,
-        *,
-        layer_state: LayerState | None = None,
-    ) -> tuple[Float[Tensor, "B H K E"], Any]:
-        mask = beam_table.positioned_mask() if self.traits.square else mask
-        return super().step(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+    def step_mask(self, beam_table: BeamTable, mask: Mask | None) -> Mask | None:
+        return beam_table.positioned_mask() if self.traits.square else mask
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, scale={self.scale or '1/√D'}"
@@ -131,21 +117,10 @@ class PlacedAttention(DenseAttention):
                 "build it with a larger length"
             )
 
-    def step(
-        self,
-        q: Float[Tensor, "B H K D"],
-        k: Float[Tensor, "B G K D"],
-        v: Float[Tensor, "B G K E"],
-        state: Any,
-        beam_table: BeamTable,
-        mask: Mask | None = None,
-        bias: Bias | None = None,
-        *,
-        layer_state: LayerState | None = None,
-    ) -> tuple[Float[Tensor, "B H K E"], Any]:
+    def step_mask(self, beam_table: BeamTable, mask: Mask | None) -> Mask | None:
         if isinstance(beam_table.time, int):  # reading it from a device would wait for the device
             self.check_length(beam_table.time)
-        return super().step(q, k, v, state, beam_table, mask, bias, layer_state=layer_state)
+        return super().step_mask(beam_table, mask)
 
     def extra_repr(self) -> str:
         return f"length={self.length}, {super().extra_repr()}"

@@ -4,6 +4,7 @@
     recordings.tsv (.csv, .jsonl)             transcripts: a column of file names and one of texts (`TABLE_COLUMNS`), or
                                               two columns; files are searched beside it and in clips/, audio/ and wavs/
     train.tsv dev.tsv test.tsv                the same with a table for each split (Common Voice)
+    metadata.csv                              lines "LJ001-0001|text|text in words", as in LJ Speech, beside wavs/
     84/121123/84-121123.trans.txt             transcripts as in LibriSpeech: lines "84-121123-0001 GO DO YOU HEAR"
 
 Recordings become log-mel frames (`preprocess`, saved with the model). Training examples are at one of three speeds and
@@ -265,6 +266,7 @@ class TranscribedAudioSplit(SpeechSplit):
     def __init__(self, settings: TranscribedAudio, recordings: Sequence[Recording], tokenizer: Tokenizer) -> None:
         self.tokenizer, self.batch_size = tokenizer, settings.batch_size
         self.waves = Waves(settings, recordings)
+        self.waves.recordings = _as_written(self.waves.recordings, tokenizer)
 
     def __len__(self) -> int:
         return len(self.waves)
@@ -284,6 +286,23 @@ class TranscribedAudioSplit(SpeechSplit):
         yield from self.waves.contents()
         pieces = self.tokenizer.pieces(range(self.tokenizer.size))
         yield np.frombuffer(repr(pieces).encode(), np.uint8)
+
+
+def _as_written(recordings: list[Recording], tokenizer: Tokenizer) -> list[Recording]:
+    """Return transcripts in the case that a tokenizer knows; a line is logged about those that it still lacks."""
+
+    def lacking(rows: list[Recording]) -> list[Recording]:
+        known = tokenizer.encode([row.text for row in rows])
+        return [row for row, ids in zip(rows, known, strict=True) if tokenizer.unk in ids]
+
+    others = ([row._replace(text=change(row.text)) for row in recordings] for change in (str.lower, str.upper))
+    found = recordings if not lacking(recordings) else min((recordings, *others), key=lambda rows: len(lacking(rows)))
+    if lost := lacking(found):
+        log.warning(
+            f"{len(lost):,} of {len(found):,} transcripts have what the model cannot write ({lost[0].text!r}); it is "
+            "left out of them, so error rates are not of the whole texts"
+        )
+    return found
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -326,6 +345,10 @@ def read_transcripts(corpus: str) -> dict[str, list[Recording]]:
 
 def _from_table(file: Path, folder: Path) -> list[Recording]:
     """Return the recordings that a table names."""
+    first = read_lines(file)[:1] if file.suffix == ".csv" else []
+    if first and first[0].count("|") in (1, 2) and "," not in first[0].partition("|")[0]:
+        rows = [line.split("|") for line in read_lines(file) if line.strip()]
+        return _find_recordings(file, folder, [(row[0], row[-1]) for row in rows])
     table = read_table(file, [name for names in TABLE_COLUMNS for name in names])
     if suffix(file) == ".tsv" and table.columns[0] == "1" and len(table.columns) > 2:  # Common Voice: many columns
         table = read_table(file, [cell.lower() for cell in table.rows[0]])
@@ -335,8 +358,13 @@ def _from_table(file: Path, folder: Path) -> list[Recording]:
             names = " or ".join(f"'{names[0]}'" for names in TABLE_COLUMNS)
             raise BadInput(f"{file}: no columns {names}; its columns are {', '.join(table.columns)}")
         chosen = [*table.columns]
+    return _find_recordings(file, folder, zip(*(table.column(str(name)) for name in chosen), strict=True))
+
+
+def _find_recordings(file: Path, folder: Path, rows: Iterable[tuple[str, str]]) -> list[Recording]:
+    """Return the recordings of names and texts, which are from a table."""
     found, missing = list[Recording](), list[str]()
-    for name, text in zip(table.column(str(chosen[0])), table.column(str(chosen[1])), strict=True):
+    for name, text in rows:
         wanted = [folder / at / f"{name}{end}" for at in PLACES for end in ("", *SUFFIXES)]
         place = next((each for each in wanted if each.is_file()), None)
         if place is None or not place.resolve().is_relative_to(folder.resolve()):

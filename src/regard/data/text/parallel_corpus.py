@@ -274,12 +274,12 @@ def _read(folder: Path, split: str, source: str, target: str) -> tuple[list[str]
 
 
 def read_pairs(file: Path, source: str, target: str, quiet: bool = False) -> tuple[list[str], list[str]]:
-    """Return the pairs of a table: the columns called like the languages, or the first two."""
+    """Return the pairs of a table: the columns called like the languages, or the first two that are not numbers."""
     table = read_table(file, (source.lower(), target.lower()))
     if len(table.columns) < 2:
         raise BadInput(f"{file} has {len(table.columns)} column; expected two: the source and the target")
     names = [name.lower() if name.lower() in table.columns else None for name in (source, target)]
-    first, second = [name for name in names if name] if all(names) else table.columns[:2]
+    first, second = [name for name in names if name] if all(names) else table.text_columns()[:2]
     cells = zip(table.column(first), table.column(second), strict=True)
     rows = full_rows(file, list(zip(table.lines, cells, strict=True)), ("source", "target"), quiet)
     return [pair[0] for _, pair in rows], [pair[1] for _, pair in rows]

@@ -28,6 +28,13 @@ from regard.core.errors import BadInput
 log = logging.getLogger("regard")
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
+HOW_TO_CONVERT = {
+    ".json": "; write one object a line, and name the file .jsonl",
+    ".xlsx": "; save the sheet as CSV (UTF-8)",
+    ".xls": "; save the sheet as CSV (UTF-8)",
+    ".ods": "; save the sheet as CSV (UTF-8)",
+    ".zip": "; unpack it",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,11 @@ class Table:
         """Return the cells of a column."""
         at = self.columns.index(name)
         return [row[at] for row in self.rows]
+
+    def text_columns(self) -> list[str]:
+        """Return the columns that are not numbers, as ids are; all where fewer than two are left."""
+        found = [name for name in self.columns if not all(cell.isdecimal() for cell in self.column(name))]
+        return found if len(found) > 1 else [*self.columns]
 
 
 def is_table(file: Path) -> bool:
@@ -67,7 +79,8 @@ def read_table(file: Path, known: Sequence[str] = ()) -> Table:
     elif kind == ".parquet":
         columns, found = _read_parquet(file)
     else:
-        raise BadInput(f"{file} is not a table that can be read; expected {', '.join(SUFFIXES)}")
+        how = HOW_TO_CONVERT.get(kind, "")
+        raise BadInput(f"{file} is not a table that can be read; expected {', '.join(SUFFIXES)}{how}")
     if not found:
         raise BadInput(f"{file} has no rows{' but the names of its columns' if columns else ''}")
     return Table(file, columns, tuple(row for _, row in found), tuple(number for number, _ in found))
@@ -98,6 +111,8 @@ def _read_csv(file: Path) -> tuple[tuple[str, ...], Rows]:
     lines = read_lines(file)
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(",;\t", key=first.count)  # spreadsheets write semicolons where the comma is in numbers
+    if first.startswith("sep=") and len(first) == 5:  # a note to Excel
+        delimiter, lines[lines.index(first)] = first[4], ""
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
     columns: tuple[str, ...] = ()
     found: Rows = []
@@ -135,6 +150,7 @@ def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
             value = None
         if not isinstance(value, dict):
             raise BadInput(f"{file}, line {number}: not a JSON object")
+        value = _flatten(value)
         names = [name.strip().lower() for name in value]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise BadInput(f"{file}, line {number}: two values are called '{twice}'")
@@ -144,6 +160,12 @@ def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
     return columns, [
         (number, tuple(row.get(name, "") for name in columns)) for number, row in zip(numbers, rows, strict=True)
     ]
+
+
+def _flatten(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row whose sentences by language, in a dict as Hugging Face's translation sets have them, are cells."""
+    inner = row.get("translation")
+    return {**inner, **row} if isinstance(inner, dict) else row
 
 
 def _is_cell(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """Plain text, read whole: a file, or a folder with a file for each split.
 
     input.txt[.gz]                     one file: the last tenth is for validation, the rest for training
-    train.txt  valid.txt  test.txt     one file per split; its name stands between dots: ptb.train.txt.gz
+    train.txt  valid.txt  test.txt     files of a split, whose name stands between dots: ptb.train.txt.gz
     one.txt  two.txt  ...              several others: read one after another, in the order of their names, as one file
 
 Text without splits also has the split "all".
@@ -52,15 +52,13 @@ class TextFile(Dataset):
             return {"all": [path]}
         folder = data_dir.find_dataset(self.corpus)
         texts = [file for file in sorted(folder.iterdir()) if suffix(file) == ".txt" and file.name[0] != "."]
-        parts = {
-            SPLIT_ALIASES[word]: [file]
-            for file in texts
-            for word in file.name.lower().split(".")
-            if word in SPLIT_ALIASES
-        }
         if not texts:
             raise BadInput(f"{folder} has no .txt file; expected some, or train.txt and valid.txt")
-        return parts or {"all": texts}
+        parts: dict[str, dict[str, Path]] = {}  # by name: of a file that is there packed too, one
+        for file in texts:
+            for split in {SPLIT_ALIASES[word] for word in file.name.lower().split(".") if word in SPLIT_ALIASES}:
+                parts.setdefault(split, {})[file.name.removesuffix(".gz")] = file
+        return {split: [*files.values()] for split, files in parts.items()} or {"all": texts}
 
     def splits(self) -> list[str]:
         found = self.files()
@@ -70,7 +68,7 @@ class TextFile(Dataset):
         """Return the text of a split."""
         files, name = self.files(), self.split(split)
         if "all" not in files:
-            return "".join(map(read_text, files[name]))
+            return "\n".join(map(read_text, files[name]))
         whole = "\n".join(map(read_text, files["all"]))
         if name == "all":
             return whole

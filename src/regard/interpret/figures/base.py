@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
+from regard.modalities.classes import Classes
+
+TOP = 3  # labels that are printed
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,11 @@ class InspectionFigure:
     @property
     def title(self) -> str:
         """One line above the picture and the page."""
-        raise NotImplementedError
+        return "  →  ".join(self.inspection.summary())
 
     def text(self, width: int = 100) -> str:
         """Return what is printed: the output and, where there is one, a small drawing."""
-        raise NotImplementedError
+        return "\n".join(self.inspection.summary())
 
     def save(self, file: Path) -> None:
         """Write the picture: .png or .svg."""
@@ -58,6 +61,29 @@ class InspectionFigure:
     def page_traces(self) -> list[Trace] | None:
         """The maps of a page that shows nothing else; None: the page shows the whole inspection."""
         return None
+
+
+class ClassesFigure(InspectionFigure):
+    """A figure of an item of which a model says classes, or something else that prints itself."""
+
+    @property
+    def item(self) -> Any:
+        """What the model was given."""
+        return self.inspection.item
+
+    @property
+    def title(self) -> str:
+        found = self.inspection.prediction
+        if isinstance(found, Classes):
+            return f"{self.source}: {found.label} ({100 * found.probability:.0f} %)"
+        return f"{self.inspection.model}: {self.source}"
+
+    def text(self, width: int = 100) -> str:
+        found = self.inspection.prediction
+        if not isinstance(found, Classes):
+            return f"{self.item}\n{found}"
+        best = list(found.probabilities.items())[:TOP]
+        return "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best) + f"\n\n{self.item}"
 
 
 def last_or(what: str, asked: int | None, many: int) -> int:

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from regard import see
-from regard.interpret.figures.base import InspectionFigure, last_or
-from regard.modalities.classes import Classes
-
-TOP = 3  # labels that are printed
+from regard.interpret.figures.base import ClassesFigure, last_or
 
 
-class GraphFigure(InspectionFigure):
+class GraphFigure(ClassesFigure):
     """The weight that each node gets from all others, the mean of a layer's heads or one of them."""
 
     views: ClassVar[Mapping[str, Sequence[str]]] = {"nodes": ("layer", "head")}
 
     @property
-    def title(self) -> str:
-        found = self.inspection.prediction
-        if isinstance(found, Classes):
-            return f"{self.source}: {found.label} ({100 * found.probability:.0f} %)"
-        return f"{self.inspection.model}: {self.source}"
-
-    def text(self, width: int = 100) -> str:
-        found, said = self.inspection.prediction, str(self.inspection.graph)
-        if not isinstance(found, Classes):
-            return f"{said}\n{found}"
-        best = list(found.probabilities.items())[:TOP]
-        return "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best) + f"\n\n{said}"
+    def item(self) -> Any:
+        return self.inspection.graph
 
     def save(self, file: Path) -> None:
         shown, received, caption = self.inspection.graph, None, self.inspection.note

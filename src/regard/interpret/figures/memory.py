@@ -16,13 +16,6 @@ USED = 0.1  # a cell counts as used from this weight on
 class MemoryFigure(InspectionFigure):
     """A map per head: steps down, cells across up to the last used one; the read heads first, then the write heads."""
 
-    @property
-    def title(self) -> str:
-        return "  →  ".join(self.inspection.summary())
-
-    def text(self, width: int = 100) -> str:
-        return "\n".join(self.inspection.summary())
-
     def save(self, file: Path) -> None:
         read, write = (trace for trace in self.inspection.traces() if trace.kind in ("read", "write"))
         captions = [f"{side.kind} {n}" for side in (read, write) for n in range(1, 1 + side.weights.shape[1])]

@@ -10,34 +10,17 @@ import numpy as np
 
 from regard import see
 from regard.core.errors import BadInput
-from regard.interpret.figures.base import InspectionFigure, last_or
-from regard.modalities.classes import Classes
+from regard.interpret.figures.base import ClassesFigure, last_or
 from regard.modalities.point_labels import PointLabels
 from regard.see.outputs import draw_output
 
-TOP = 3  # labels that are printed
 ROWS = 128  # of a map that are made at once
 
 
-class PointCloudFigure(InspectionFigure):
+class PointCloudFigure(ClassesFigure):
     """The weight that each point gets from all others, the mean of a layer's channels or one of them, or its label."""
 
     views: ClassVar[Mapping[str, Sequence[str]]] = {"points": ("layer", "head"), "labels": ()}
-
-    @property
-    def title(self) -> str:
-        found = self.inspection.prediction
-        if isinstance(found, Classes):
-            return f"{self.source}: {found.label} ({100 * found.probability:.0f} %)"
-        return f"{self.inspection.model}: {self.source}"
-
-    def text(self, width: int = 100) -> str:
-        found = self.inspection.prediction
-        said = str(self.inspection.item)
-        if not isinstance(found, Classes):
-            return f"{said}\n{found}"
-        best = list(found.probabilities.items())[:TOP]
-        return "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best) + f"\n\n{said}"
 
     def save(self, file: Path) -> None:
         points, output = self.inspection.points.numpy(), self.inspection.prediction

@@ -14,13 +14,6 @@ from regard.interpret.figures.base import InspectionFigure
 class StoryHopsFigure(InspectionFigure):
     """A row per sentence, a column per hop."""
 
-    @property
-    def title(self) -> str:
-        return "  →  ".join(self.inspection.summary())
-
-    def text(self, width: int = 100) -> str:
-        return "\n".join(self.inspection.summary())
-
     def save(self, file: Path) -> None:
         hops = np.stack([self.inspection.row(name, 0, 0) for name in self.inspection.store])
         see.save(see.story_hops(self.inspection.axes["sentence"].tokens, torch.from_numpy(hops), self.title), file)

@@ -35,10 +35,6 @@ class TokenMapsFigure(InspectionFigure):
                 [see.merge_subwords(t, text) for t in some] for some in (self.every, self.selected)
             )
 
-    @property
-    def title(self) -> str:
-        return "  →  ".join(self.inspection.summary())
-
     def text(self, width: int = 100) -> str:
         lines = "\n".join(self.inspection.summary())
         if self.view == "layers":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from regard.attention.capture.map_store import LazyMap
@@ -16,14 +15,14 @@ from regard.core.errors import BadInput
 from regard.decoding.generation_config import ContinuationConfig
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
-from regard.interpret.inspections.rollout import LayerPaths
+from regard.interpret.inspections.rollout import LayerPaths, TokenPaths
 from regard.tasks.text.language_modeling import TextGenerator
 
 MAX_TOKENS = 4096  # tokens that are written to be looked at
 TOP_TOKENS = 5  # words that are told of what may come next
 
 
-class LanguageModelInspection(Inspection):
+class LanguageModelInspection(TokenPaths, Inspection):
     """A prompt and its continuation."""
 
     task = "language_modeling"
@@ -90,25 +89,3 @@ class LanguageModelInspection(Inspection):
     def targets(self) -> list[str]:
         """The token that comes after each token."""
         return self.predictor.text.pieces(self.chosen)
-
-    def rollout(self, query: int) -> np.ndarray:
-        """Return the share of each token in the last layer at a token."""
-        self._asked(query)
-        return self.paths.rollout("text", query)["text"]
-
-    def relevance(self, target: int) -> np.ndarray:
-        """Return the relevance of each token for the token after `target`."""
-        self._asked(target)
-        with self._with_interventions():
-            found = self.paths.relevance(
-                self.predictor.model,
-                self.model_inputs,
-                lambda answer: answer[0, target, self.chosen[target]],
-                "text",
-                target,
-            )
-        return found["text"]
-
-    def _asked(self, target: int) -> None:
-        if not 0 <= target < len(self.chosen):
-            raise BadInput(f"there is no token {target} in the text; there are 0 to {len(self.chosen) - 1}")

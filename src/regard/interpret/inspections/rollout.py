@@ -25,7 +25,7 @@ from torch import nn
 
 from regard.attention.capture.map_store import LazyMap, MapStore
 from regard.attention.capture.watch import watch
-from regard.core.errors import Unsupported
+from regard.core.errors import BadInput, Unsupported
 from regard.core.shapes import Float, Tensor
 from regard.runtime.inference import is_inference_only
 
@@ -139,3 +139,40 @@ def _input_embeddings(model: nn.Module) -> list[Tensor]:
     if not found:
         raise Unsupported("The weights of this model are frozen, so there are no gradients.")
     return found
+
+
+class TokenPaths:
+    """Rollout and relevance of an inspection whose model says at every token which one comes next."""
+
+    writes, reads = "text", "text"  # streams: of the predicted tokens, and of those that are told their share
+    chosen: list[int]  # the next token at every place
+    predictor: Any
+    model_inputs: Any
+    _with_interventions: Callable[[], Any]
+
+    @property
+    def paths(self) -> LayerPaths:
+        """The layers as one."""
+        raise NotImplementedError
+
+    def rollout(self, query: int) -> np.ndarray:
+        """Return the share of each token that is read in a predicted token, which other predicted ones share in."""
+        self._check_token(query)
+        return self.paths.rollout(self.writes, query)[self.reads]
+
+    def relevance(self, target: int) -> np.ndarray:
+        """Return the relevance of each token that is read for the token that was chosen at `target`."""
+        self._check_token(target)
+        with self._with_interventions():
+            found = self.paths.relevance(
+                self.predictor.model,
+                self.model_inputs,
+                lambda answer: answer[0, target, self.chosen[target]],
+                self.writes,
+                target,
+            )
+        return found[self.reads]
+
+    def _check_token(self, number: int) -> None:
+        if not 0 <= number < len(self.chosen):
+            raise BadInput(f"there is no token {number} in the {self.writes}; there are 0 to {len(self.chosen) - 1}")

@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from regard.attention.capture.map_store import LazyMap
 from regard.core.errors import BadInput
 from regard.interpret.inspection import Inspection
 from regard.interpret.inspections import text_axes
-from regard.interpret.inspections.rollout import LayerPaths
+from regard.interpret.inspections.rollout import LayerPaths, TokenPaths
 from regard.tasks.text.translation import Translator, clean_line
 
 
-class TranslationInspection(Inspection):
+class TranslationInspection(TokenPaths, Inspection):
     """A line and its translation; `target_text` gives another translation."""
 
     task = "translation"
     input_types: ClassVar[dict[str, Any]] = {"text": str, "target_text": str, "beam_size": int}
-    input_axis = "source"
+    input_axis = reads = "source"
+    writes = "target"
     predictor: Translator
 
     def read(self) -> None:
@@ -91,25 +91,3 @@ class TranslationInspection(Inspection):
     def targets(self) -> list[str]:
         """Every token of the translation."""
         return self.axes["target"].tokens if self.paths.whole else []
-
-    def rollout(self, query: int) -> np.ndarray:
-        """Return the share of each source token in a target token; the rest comes from earlier target tokens."""
-        self._asked(query)
-        return self.paths.rollout("target", query)["source"]
-
-    def relevance(self, target: int) -> np.ndarray:
-        """Return the relevance of each source token for a target token."""
-        self._asked(target)
-        with self._with_interventions():
-            found = self.paths.relevance(
-                self.predictor.model,
-                self.model_inputs,
-                lambda answer: answer[0, target, self.chosen[target]],
-                "target",
-                target,
-            )
-        return found["source"]
-
-    def _asked(self, target: int) -> None:
-        if not 0 <= target < len(self.chosen):
-            raise BadInput(f"there is no token {target} in the output; there are 0 to {len(self.chosen) - 1}")

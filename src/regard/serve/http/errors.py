@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -117,7 +118,12 @@ def error_body(error: BaseException) -> dict[str, Any]:
 def install_handlers(app: FastAPI) -> None:
     """Let an app answer errors as this module does."""
 
-    async def handler(_: Request, error: Exception) -> Response:
+    async def handler(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.detail == HTTPStatus(error.status_code).phrase:
+            if error.status_code == 404:
+                error.detail = "There is no such route; /docs has all of them."
+            elif error.status_code == 405:
+                error.detail = f"This route takes {(error.headers or {}).get('Allow', 'others')}; got {request.method}."
         return to_response(error)
 
     for kind in (ApiError, Unavailable, RegardError, RequestValidationError, HTTPException, MemoryError):

@@ -34,7 +34,7 @@ from regard.metrics.base import ACCURACY, loss_metric
 from regard.modalities.audio import Audio, AudioPreprocess
 from regard.modalities.classes import Classes
 from regard.tasks.base import SplitTask, call_with_state
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 
 log = logging.getLogger("regard")
 
@@ -145,9 +145,7 @@ class AudioClassifier(Predictor):
     ) -> None:
         if isinstance(preprocess, Mapping):
             preprocess = from_dict(AudioPreprocess, preprocess)
-        classes = getattr(getattr(model, "config", None), "num_classes", None)
-        if classes is not None and len(labels) != classes:
-            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        check_label_count(labels, config_value(model, "num_classes"))
         self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
         self.max_frames = max_frames
 

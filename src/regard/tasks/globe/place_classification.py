@@ -21,13 +21,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.cancellation import check_cancelled
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.metrics.base import ACCURACY, fraction, loss_metric
 from regard.modalities.classes import Classes
 from regard.modalities.place import Place
 from regard.tasks.base import SplitTask, call_with_state
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 
 BANDS = {"low_latitudes": (0, 30), "middle_latitudes": (30, 60), "high_latitudes": (60, 91)}  # degrees
 ROWS = 4096  # places of a batch of `evaluate`
@@ -105,9 +104,7 @@ class PlaceClassifier(Predictor):
     examples = ("48.86 N, 2.35 E", "0, 160 W")
 
     def __init__(self, model: nn.Module, labels: Sequence[str]) -> None:
-        classes = getattr(getattr(model, "config", None), "num_outputs", None)
-        if classes is not None and len(labels) != classes:
-            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        check_label_count(labels, config_value(model, "num_outputs"))
         self.model, self.labels = model.eval(), list(labels)
 
     @torch.no_grad()

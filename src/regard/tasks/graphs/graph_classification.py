@@ -21,7 +21,6 @@ from torch import nn
 
 from regard.core.cancellation import check_cancelled
 from regard.core.config import field, from_dict, to_dict
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.metrics.base import ACCURACY, Metric, loss_metric
@@ -30,7 +29,7 @@ from regard.modalities.graph import Graph
 from regard.modalities.graph_preprocess import GraphPreprocess
 from regard.positions.graph.laplacian import flip_signs
 from regard.tasks.base import SplitTask, call_with_state
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 
 if TYPE_CHECKING:
     from regard.data.graphs.graph_dataset import GraphBatch, GraphDataset
@@ -124,9 +123,7 @@ class GraphClassifier(Predictor):
     ) -> None:
         if isinstance(preprocess, Mapping):
             preprocess = from_dict(GraphPreprocess, preprocess)
-        classes = getattr(getattr(model, "config", None), "num_outputs", None)
-        if classes is not None and len(labels) != classes:
-            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        check_label_count(labels, config_value(model, "num_outputs"))
         self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
 
     @torch.no_grad()

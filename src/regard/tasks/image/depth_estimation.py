@@ -41,8 +41,8 @@ from regard.modalities.image import Image, Preprocess
 from regard.tasks.base import call_with_state
 from regard.tasks.image.scene_base import (
     SceneTask,
+    SceneTaskConfig,
     batches,
-    evaluation_scenes,
     letterbox,
     map_to_photo,
     on_canvas,
@@ -61,23 +61,17 @@ CONSTANT_METRICS = (  # of the best constant for each image: what a model must b
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(SceneTaskConfig):
     """Settings of training."""
 
     gradient_weight: float = field(0.5, low=0)  # of the term that keeps edges sharp
     anchor_weight: float = field(
         10.0, low=0
     )  # of the squared error without the fit; below 1 a small model stays constant
-    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> DepthEstimation:
         """Return the task on these data: a dataset of scenes with depth."""
         return DepthEstimation(self, data, seed)
-
-    @staticmethod
-    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
-        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
-        return evaluation_scenes(corpus, saved, changes)
 
 
 class DepthEstimation(SceneTask):

@@ -36,7 +36,7 @@ from regard.metrics.base import ACCURACY, fraction, loss_metric
 from regard.modalities.classes import Classes
 from regard.modalities.image import Image, Preprocess, normalize
 from regard.tasks.base import SplitTask, call_with_state
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 
 if TYPE_CHECKING:  # a classifier starts without the modules of training
     from regard.data.augment.batch_mixing import MixMethod
@@ -215,9 +215,7 @@ class ImageClassifier(Predictor):
     def __init__(self, model: nn.Module, labels: Sequence[str], preprocess: Preprocess | Mapping[str, Any]) -> None:
         if isinstance(preprocess, Mapping):
             preprocess = from_dict(Preprocess, preprocess)
-        classes = getattr(getattr(model, "config", None), "num_classes", None)
-        if classes is not None and len(labels) != classes:
-            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        check_label_count(labels, config_value(model, "num_classes"))
         self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
 
     def predict(self, batch: list[Any], options: Any) -> list[Classes]:

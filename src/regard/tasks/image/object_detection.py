@@ -38,7 +38,7 @@ from regard.modalities.box_geometry import centres_to_corners, corners_to_centre
 from regard.modalities.boxes import Box, Boxes
 from regard.modalities.image import Image, Preprocess
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import SceneTask, batches, check_outputs, evaluation_scenes, letterbox, whole_view
+from regard.tasks.image.scene_base import SceneTask, SceneTaskConfig, batches, check_outputs, letterbox, whole_view
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(SceneTaskConfig):
     """Settings of training; the weights are DETR's."""
 
     class_weight: float = field(1.0, low=0)  # of the cross-entropy, in the loss and the matching
@@ -54,16 +54,10 @@ class Config:
     giou_weight: float = field(2.0, low=0)
     no_object_weight: float = field(0.1, above=0)  # of the class "no object" in the cross-entropy
     noised_groups: int = field(5, low=1)  # noised copies of the objects, for a model with `denoising`
-    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> ObjectDetection:
         """Return the task on these data: a dataset of scenes with boxes."""
         return ObjectDetection(self, data, seed)
-
-    @staticmethod
-    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
-        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
-        return evaluation_scenes(corpus, saved, changes)
 
 
 class ObjectDetection(SceneTask):
@@ -71,10 +65,6 @@ class ObjectDetection(SceneTask):
 
     metrics = (*DETECTION_METRICS, loss_metric("per image"))
     name = "object_detection"
-
-    @property
-    def num_outputs(self) -> int:  # type: ignore[override]
-        return len(self.labels)
 
     def loss(
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None

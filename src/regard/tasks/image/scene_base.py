@@ -8,7 +8,7 @@ and do not depend on the other images of a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,18 @@ BATCH_PIXELS = 2**22  # pixels of a batch of a predictor
 EVAL_PIXELS = 2**22  # pixels of a batch of `evaluate`
 
 
+@dataclass(frozen=True)
+class SceneTaskConfig:
+    """Settings of training that all these tasks have."""
+
+    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
+
+    @staticmethod
+    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
+        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
+        return evaluation_scenes(corpus, saved, changes)
+
+
 class SceneTask(SplitTask[Any]):
     """A task over a dataset of scenes. Its Config has `augment`, specs of augmentations of scenes."""
 
@@ -54,7 +66,10 @@ class SceneTask(SplitTask[Any]):
             pair(data.image_size), len(data.mean), tuple(data.mean), tuple(data.std), 1.0, "bilinear", "corner"
         )
 
-    num_outputs: int  # channels of the model's output
+    @property
+    def num_outputs(self) -> int:
+        """Channels of the model's output."""
+        return len(self.labels)
 
     def fit(self, config: Any) -> Any:
         """Return the model's config with the canvas, the channels and the outputs, where it has fields for them."""

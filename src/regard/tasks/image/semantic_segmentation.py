@@ -36,7 +36,7 @@ from regard.metrics.mean_iou import SEGMENTATION_METRICS, MeanIoU
 from regard.modalities.image import Image, Preprocess
 from regard.modalities.masks import Mask, Masks
 from regard.tasks.base import call_with_state
-from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, check_outputs, evaluation_scenes, on_canvas
+from regard.tasks.image.scene_base import BATCH_PIXELS, SceneTask, SceneTaskConfig, check_outputs, on_canvas
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -48,20 +48,14 @@ MAX_WINDOWS = 4096  # of one photo
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(SceneTaskConfig):
     """Settings of training."""
 
     label_smoothing: float = field(0.0, low=0, below=1)
-    augment: tuple[str, ...] = ()  # specs in order (data.augment.scenes): "flip", "affine(degrees=5)", "color_jitter"
 
     def build(self, data: Any, seed: int = 0, folder: Path | None = None) -> SemanticSegmentation:
         """Return the task on these data: a dataset of scenes with class maps."""
         return SemanticSegmentation(self, data, seed)
-
-    @staticmethod
-    def eval_data(corpus: str, saved: Mapping[str, Any], **changes: Any) -> Any:
-        """Return the scenes of a name to evaluate a saved model on, given its config.json."""
-        return evaluation_scenes(corpus, saved, changes)
 
 
 class SemanticSegmentation(SceneTask):
@@ -69,10 +63,6 @@ class SemanticSegmentation(SceneTask):
 
     metrics = (*SEGMENTATION_METRICS, loss_metric("nats per pixel"))
     name = "semantic_segmentation"
-
-    @property
-    def num_outputs(self) -> int:  # type: ignore[override]
-        return len(self.labels)
 
     def loss(
         self, model: nn.Module, batch: SceneBatch, step: int = 0, rng: torch.Generator | None = None

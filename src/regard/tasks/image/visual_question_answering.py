@@ -43,7 +43,7 @@ from regard.modalities.classes import Classes
 from regard.modalities.image import Image, Preprocess
 from regard.modalities.text import Text
 from regard.tasks.base import SplitTask, call_with_state
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 from regard.tokens.question_forms import QuestionForms
 from regard.tokens.story_words import PAD, StoryWords, split_words
 
@@ -204,6 +204,8 @@ class VisualQuestionAnswerer(Predictor):
         self.model, self.answers, self.words, self.preprocess = model.eval(), list(answers), list(words), preprocess
         self.vocabulary, self.known = StoryWords(tuple(answers), tuple(words)), QuestionForms(forms, slots)
         self.forms, self.slots = self.known.forms, self.known.slots
+        check_label_count(answers, config_value(model, "num_classes"))
+        self.vocabulary.check_size(config_value(model, "vocab"))
 
     def predict(self, batch: list[Any], options: Any) -> list[Classes]:
         found = [Classes(NOT_LEARNED, 1.0, {NOT_LEARNED: 1.0}) for _ in batch]

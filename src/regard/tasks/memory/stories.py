@@ -42,7 +42,7 @@ from regard.metrics.base import ACCURACY, Metric, error_rate, fraction, loss_met
 from regard.modalities.classes import Classes
 from regard.modalities.text import Text
 from regard.tasks.base import EVAL_ROWS, SplitTask
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 from regard.tokens.story_words import StoryWords, split_sentences, split_words
 
 log = logging.getLogger("regard")
@@ -226,8 +226,12 @@ class StoryAnswerer(Predictor):
     )
 
     def __init__(self, model: nn.Module, answers: Sequence[str], words: Sequence[str], max_sentences: int = 50) -> None:
-        self.model, self.answers, self.words, self.max_sentences = model.eval(), answers, words, max_sentences
+        check_label_count(answers, config_value(model, "num_classes"))
         self.vocabulary = StoryWords(tuple(answers), tuple(words))
+        self.vocabulary.check_size(config_value(model, "vocab"))
+        if max_sentences < 1:
+            raise BadInput(f"max_sentences must be at least 1, got {max_sentences}")
+        self.model, self.answers, self.words, self.max_sentences = model.eval(), answers, words, max_sentences
 
     def predict(self, batch: list[Any], options: Any) -> list[Classes]:
         return [self._answer(*self._read(each["text"], each["question"])[1:]) for each in batch]

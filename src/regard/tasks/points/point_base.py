@@ -15,12 +15,11 @@ import torch
 from torch import nn
 
 from regard.core.config import field, from_dict, to_dict
-from regard.core.errors import BadInput
 from regard.core.shapes import Float, Tensor
 from regard.core.validation import validate
 from regard.modalities.point_cloud import PointCloud, PointPreprocess, normalize_points
 from regard.tasks.base import SplitTask
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count, config_value
 
 if TYPE_CHECKING:
     from regard.data.points.point_batch import PointBatch, PointDataset
@@ -96,9 +95,7 @@ class PointPredictor(Predictor):
     ) -> None:
         if isinstance(preprocess, Mapping):
             preprocess = from_dict(PointPreprocess, preprocess)
-        classes = getattr(getattr(model, "config", None), "num_classes", None)
-        if classes is not None and len(labels) != classes:
-            raise BadInput(f"The model has {classes:,} classes, got {len(labels):,} labels; give one for each class.")
+        check_label_count(labels, config_value(model, "num_classes"))
         self.model, self.labels, self.preprocess = model.eval(), list(labels), preprocess
 
 

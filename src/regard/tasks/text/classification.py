@@ -29,7 +29,7 @@ from regard.metrics.classification import accuracy, macro_f1, matthews_correlati
 from regard.modalities.classes import Classes
 from regard.modalities.text import Text
 from regard.tasks.base import call_with_state, load_tokenizer
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Predictor, check_label_count
 from regard.tasks.text.encoder_base import (
     BATCH_TOKENS,
     EncoderPredictor,
@@ -149,6 +149,7 @@ class TextClassifier(EncoderPredictor):
 
     def __init__(self, model: nn.Module, text: Tokenizer, labels: Sequence[str], max_length: int | None = None) -> None:
         super().__init__(model, text, max_length)
+        check_label_count(labels, getattr(getattr(getattr(model, "head", None), "out", None), "out_features", None))
         self.labels = list(labels)
 
     def __call__(self, texts: Any, others: Any = None, **options: Any) -> Any:

@@ -214,8 +214,10 @@ class TextGenerator(Predictor):
 
     def __init__(self, model: nn.Module, text: Tokenizer, option_defaults: Mapping[str, Any] | None = None) -> None:
         self.model, self.text, self.option_defaults = model.eval(), text, dict(option_defaults or {})
-        self.fill_options({})  # refused here rather than at the first call
         config: Any = model.config
+        # learned positions end here; others have no limit, but the model was not trained beyond it
+        self.window, self.has_position_limit = int(config.length), Spec.parse(config.positions).name == "learned"
+        self.fill_options({})  # refused here rather than at the first call
         if not 0 <= config.vocab - text.size < max(MAX_SPARE_ROWS, text.size // 32):
             raise BadInput(
                 f"the tokenizer has {text.size} tokens and the model {config.vocab}; use the tokenizer that the model "
@@ -223,8 +225,6 @@ class TextGenerator(Predictor):
             )
         special = {text.pad, text.bos, text.unk} - {text.eos}
         self.banned_tokens = [*sorted(special), *range(text.size, config.vocab)]  # not part of any text
-        # learned positions end here; others have no limit, but the model was not trained beyond it
-        self.window, self.has_position_limit = int(config.length), Spec.parse(config.positions).name == "learned"
         self.sampler = TextSampler(self.model, text, self.window, self.banned_tokens)
 
     @classmethod
@@ -232,6 +232,12 @@ class TextGenerator(Predictor):
         made: ContinuationConfig = super().make_options(values)
         made.refuse(cls.unsupported)
         return made
+
+    def fill_options(self, given: Mapping[str, Any]) -> ContinuationConfig:
+        made: ContinuationConfig = super().fill_options(given)
+        if not self.has_position_limit or made.slide or "max_new_tokens" in {**self.option_defaults, **given}:
+            return made
+        return replace(made, max_new_tokens=min(made.max_new_tokens, max(1, self.window // 2)))  # room for a prompt
 
     def predict(self, batch: list[Any], options: ContinuationConfig) -> list[Text]:
         return self.predict_numbered(batch, options, range(1, len(batch) + 1))

@@ -29,6 +29,7 @@ from regard.metrics.base import F1, PRECISION, RECALL, Metric, fraction, loss_me
 from regard.metrics.classification import accuracy, chunk_f1, is_chunk_tagging
 from regard.modalities.token_labels import TokenLabels
 from regard.tasks.base import call_with_state, load_tokenizer
+from regard.tasks.predictor import check_label_count
 from regard.tasks.text.encoder_base import BATCH_TOKENS, EncoderPredictor, EncoderTask, evaluation_data
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Tagger(EncoderPredictor):
 
     def __init__(self, model: nn.Module, text: Tokenizer, labels: Sequence[str], max_length: int | None = None) -> None:
         super().__init__(model, text, max_length)
+        check_label_count(labels, getattr(getattr(getattr(model, "head", None), "out", None), "out_features", None))
         self.labels = list(labels)
 
     def predict(self, batch: list[Any], options: Any) -> list[TokenLabels]:

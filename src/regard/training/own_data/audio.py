@@ -18,6 +18,7 @@ from regard.training.own_data.plan import (
     Draft,
     base_train,
     describe_counts,
+    describe_kept,
     num_train,
     run_name,
 )
@@ -88,7 +89,7 @@ def _labels(path: Path, quick: bool) -> Draft:
         name=run_name(path),
         data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) in "
         f"{len(classes)} classes ({describe_counts(labels)}), read at {how.sample_rate:,} Hz; "
-        f"{count - train or 'those of val/'} kept for validation",
+        f"{describe_kept(count - train) if train < count else 'those of val/ for validation'}",
         start="from scratch",
         candidates=[
             Candidate(Recipe(_spectrogram_model(width), task, own, settings), epochs=100, least=40) for width in widths
@@ -131,7 +132,7 @@ def _transcripts(path: Path, quick: bool) -> Draft:
         name=run_name(path),
         data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) with "
         f"transcripts, {len(set(words)):,} different words, read at {how.sample_rate:,} Hz; "
-        f"{count - train or 'those of the validation split'} kept for validation",
+        f"{describe_kept(count - train) if train < count else 'those of the validation split for validation'}",
         start="from scratch",
         candidates=[Candidate(Recipe(model, task, own, settings), epochs=100)],
         examples=train,

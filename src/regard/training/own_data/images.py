@@ -20,6 +20,7 @@ from regard.training.own_data.plan import (
     Draft,
     base_train,
     describe_counts,
+    describe_kept,
     num_train,
     run_name,
 )
@@ -32,7 +33,8 @@ SCRATCH = {"kernel": 3, "convolutions": 2, "heads": 4, "mlp_ratio": 2.0, "drop_p
 def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of images."""
     if not path.is_dir():
-        raise BadInput(f"{path} is a file; give a folder with a folder of images for each class")
+        unpack = "unpack it, and " if path.suffix.lower() in (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar") else ""
+        raise BadInput(f"{path} is a file; {unpack}give a folder with a folder of images for each class")
     if (arrays := find_arrays(path)) is not None:
         recipe = "cct_cifar10" if is_cifar(arrays) else "cct_mnist"
         raise BadInput(
@@ -41,21 +43,29 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     parts = split_folders(path)
     classes = class_folders(parts["train"])
     files = [(file, name) for name in classes for file in list_image_files(parts["train"] / name, quiet=True)]
+    empty = sorted(set(classes) - {name for _, name in files})
+    if len(classes) > 1 and empty:
+        raise BadInput(f"{parts['train'] / empty[0]} has no image; add some, or remove the folder")
     if len(classes) < 2 or len(files) < 2 * len(classes):
+        inner = parts["train"] / classes[0]
+        within = [entry for entry in inner.iterdir() if entry.is_dir()] if len(classes) == 1 else []
         raise BadInput(
             f"{parts['train']} has {len(files)} images in {len(classes)} folder{'s' if len(classes) > 1 else ''}; "
             "expected two classes or more, with two images or more each"
+            + (f"; if the classes are the folders in {inner}, give that" if len(within) > 1 else "")
         )
+    if "val" in parts and (unknown := set(class_folders(parts["val"])) - set(classes)):
+        raise BadInput(f"{parts['val']} has a class '{min(unknown)}' that {parts['train']} does not have")
     own_val = "val" in parts
     train = len(files) if own_val else num_train(len(files))
     batch = min(16, max(2, train // 4))
     data = {"path": str(path), "val_fraction": VAL_FRACTION, "batch_size": batch}
     pretrained = find_pretrained() if source is None else "" if source == "none" else source
-    kept = "those of val/" if own_val else f"{len(files) - train} kept"
+    kept = f"those of {parts['val'].name}/ for validation" if own_val else describe_kept(len(files) - train)
     return Draft(
         name=run_name(path),
         data=f"{len(files):,} images in {len(classes)} classes ({describe_counts(name for _, name in files)}), of "
-        f"{_sizes([file for file, _ in files])}; {kept} for validation",
+        f"{_sizes([file for file, _ in files])}; {kept}",
         start=_describe_start(pretrained),
         candidates=_pretrained(data, pretrained, quick) if pretrained else _scratch(data, train, quick),
         examples=train,
@@ -123,4 +133,6 @@ def _sizes(files: list[Path]) -> str:
             sides += open_image(file).size
         except BadInput:
             continue  # named when it is read
-    return f"{min(sides)} to {max(sides)} pixels a side" if sides else "unknown sizes"
+    if not sides:
+        return "unknown sizes"
+    return f"{min(sides)} {f'to {max(sides)} ' if min(sides) < max(sides) else ''}pixels a side"

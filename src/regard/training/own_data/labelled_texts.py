@@ -8,6 +8,7 @@ from typing import Any
 from regard.api import PACKAGED_MODELS
 from regard.core.errors import BadInput
 from regard.data.text.labeled_text import LabeledText, find_columns
+from regard.data.text.table import parse_columns
 from regard.models.bert import Config
 from regard.tasks.text import classification
 from regard.training.own_data.plan import (
@@ -15,6 +16,7 @@ from regard.training.own_data.plan import (
     Draft,
     base_train,
     describe_counts,
+    describe_kept,
     detect_languages,
     run_name,
 )
@@ -43,13 +45,18 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     batch = 16 if train < 5000 else 32
     settings: dict[str, Any] = {"max_length": longest, "batch_size": min(batch, max(2, train // 4))}
     named = ", ".join(f"{name} {share:.0%}" for name, share in sorted(languages.items(), key=lambda x: -x[1])[:3])
-    kept = f"{len(data.read('val')):,} kept for validation"
+    candidate = _candidate(data, settings, source, train, quick)
+    limit = candidate.recipe.data.max_length
+    cut = f"; the first {limit} tokens of a text are read" if words[-1] >= limit - 2 else ""
+    names = parse_columns(columns)
+    taken = "" if names.keys() == {*names.values()} else f" of the columns '{names['text']}' and '{names['label']}'"
     return Draft(
         name=run_name(path),
         data=f"{len(rows):,} texts of {words[len(words) // 2]} words (the longest {words[-1]:,}) in {len(labels)} "
-        f"classes ({describe_counts(row[-1] for row in rows)}), read as {named}; {kept}",
+        f"classes ({describe_counts(row[-1] for row in rows)}){taken}, read as {named}; "
+        f"{describe_kept(len(data.read('val')))}{cut}",
         start=_describe_start(source),
-        candidates=[_candidate(data, settings, source, train, quick)],
+        candidates=[candidate],
         examples=train,
         per_update=int(settings["batch_size"]),
         regularisation="dropout 0.1, smoothed labels, lower rates for lower layers"

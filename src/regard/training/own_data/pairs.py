@@ -70,7 +70,7 @@ def find_languages(path: Path) -> tuple[str, str, tuple[list[str], list[str]]]:
     if not is_table(path):
         raise BadInput(f"{path} is no table of pairs; expected .tsv, .csv, .jsonl or .parquet with two columns")
     head = read_table(path, [])
-    named = [cell.lower() for cell in (head.columns if "1" not in head.columns else head.rows[0])]
+    named = [cell.lower() for cell in (head.text_columns() if "1" not in head.columns else head.rows[0])]
     if len(named) < 2:
         raise BadInput(f"{path} has one column; expected the source and the target")
     stem = run_name(path).replace("_", "-").split(".")[0].split("-")[:2]

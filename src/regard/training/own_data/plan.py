@@ -31,6 +31,7 @@ TIMED_UPDATES, TIMED_SECONDS = 8, 1.0  # after one that is not timed: so many, o
 SURE, ALL_UNUSUAL = 0.8, 0.9  # shares of texts: of a known language, and unlike all known ones
 HOPELESS = 5.0  # times the seconds that an update may take: the first one tells
 UNKNOWN = "an unknown language"
+FEW = 10  # examples of validation below which the plan says so
 VAL_FRACTION = 0.1  # of data without a validation split of their own
 
 
@@ -209,12 +210,17 @@ def num_train(count: int) -> int:
     return count - max(1, round(VAL_FRACTION * count))
 
 
+def describe_kept(count: int) -> str:
+    """Return how many examples validation has, and whether that is few."""
+    return f"{count:,} kept for validation{' (few: scores are rough)' if count < FEW else ''}"
+
+
 def describe_counts(labels: Iterable[str], most: int = 6) -> str:
-    """Return how often each label occurs, the commonest first: "dog 60, cat 58 and 3 more"."""
+    """Return how often each label occurs, the commonest first: "dog: 60, cat: 58 and 3 more"."""
     counts = Counter(labels)
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], len(pair[0]) if pair[0].isdecimal() else 0, pair[0]))
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{label} {count:,}" for label, count in ordered[:most]) + more
+    return ", ".join(f"{label}: {count:,}" for label, count in ordered[:most]) + more
 
 
 def format_millions(count: int) -> str:

@@ -124,7 +124,8 @@ class _Recorder(TorchDispatchMode):
             with self.fake:
                 out = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            found = func(*self._real((args, kwargs))[0], **self._real((args, kwargs))[1])
+            real_args, real_kwargs = self._real((args, kwargs))
+            found = func(*real_args, **real_kwargs)
             if isinstance(found, Tensor):
                 raise Unsupported(f"{func} makes a tensor whose size depends on weights") from None
             return found

@@ -54,10 +54,6 @@ class DistributedContext:
         if self.size > 1:
             dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
-    def any_rank(self, flag: bool) -> bool:
-        """Return whether `flag` is true on any process."""
-        return bool(self.max_over_ranks(int(flag)))
-
     def max_over_ranks(self, number: int) -> int:
         """Return the largest number over all processes. Runs on the host, without waiting for the device."""
         if self.size == 1:

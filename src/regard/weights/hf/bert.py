@@ -33,16 +33,19 @@ from regard.core.errors import BadInput, Unsupported
 from regard.core.spec import Spec
 from regard.models.bert import BERT, Config
 from regard.weights.checkpoint_formats import (
+    build_model,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
     label_maps,
+    load_tokenizer,
     requires_feedforward,
     requires_softmax,
+    write_folder,
 )
-from regard.weights.folder import atomic_folder, building, read_json, read_tensors, write_json, write_tensors
-from regard.weights.table import Row, export_state_dict, import_state_dict, linear, same, stack, tie
+from regard.weights.folder import read_json, read_tensors
+from regard.weights.table import Row, export_state_dict, linear, same, stack, tie
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -147,20 +150,15 @@ def load(folder: str | Path, head: str | None = STORED_HEAD) -> tuple[BERT, Toke
 
     `head` is the spec of a head; by default that of the folder.
     """
-    from regard.tokens.tokenizer import Tokenizer
-
     folder = Path(folder)
     state = _normalize_keys(read_tensors(folder))
     external = read_json(folder / "config.json")
     config = import_config(external, _stored_head(external, state, folder) if head == STORED_HEAD else head)
-    with building(config, state, folder):
-        model = BERT(config)
-    import_state_dict(table(config), _with_body_prefix(state, config.head is not None), model)
-    known = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
-    text = Tokenizer.load(folder) if known else None
+    model = build_model(BERT, config, table(config), _with_body_prefix(state, config.head is not None), folder)
+    text = load_tokenizer(folder, ("tokenizer.json", "vocab.txt"))
     if text is not None and text.size > config.vocab:
         raise BadInput(f"the tokenizer of {folder} has {text.size} tokens, its weights have {config.vocab}")
-    return model.eval(), text
+    return model, text
 
 
 def save(folder: str | Path, what: Any, text: Tokenizer | None = None) -> None:
@@ -172,12 +170,9 @@ def save(folder: str | Path, what: Any, text: Tokenizer | None = None) -> None:
     state = export_state_dict(table(config), model)
     for copy in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
         state.pop(copy, None)  # as transformers: one name of shared tensors
-    with atomic_folder(Path(folder), is_hf_folder("bert", _FILES)) as new:
-        pad = {} if text is None else {"pad_token_id": text.pad}
-        write_json(new / "config.json", export_config(config) | labels | pad)
-        write_tensors(new / "model.safetensors", state)
-        if text is not None:
-            text.save(new)
+    pad = {} if text is None else {"pad_token_id": text.pad}
+    files = {"config.json": export_config(config) | labels | pad}
+    write_folder(folder, files, state, is_hf_folder("bert", _FILES), text)
 
 
 _FIELDS = {  # Config -> config.json

@@ -27,19 +27,21 @@ import torch
 
 from regard.core.config import from_dict
 from regard.core.shapes import Tensor
-from regard.core.skip_init import skip_init
 from regard.models.decision_transformer import Config, DecisionTransformer
 from regard.weights.checkpoint_formats import (
+    BARE_FILES,
+    build_model,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
     requires_feedforward,
     requires_softmax,
+    write_folder,
 )
-from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.folder import read_json, read_tensors
 from regard.weights.hf.gpt2 import FEEDS, FIXED, blocks
-from regard.weights.table import Row, export_state_dict, import_state_dict, same, zero
+from regard.weights.table import Row, export_state_dict, same, zero
 
 MODEL_TYPE = "decision_transformer"
 NUM_POSITIONS = 1024  # rows of wpe, of which transformers uses the first
@@ -108,19 +110,21 @@ def load(folder: str | Path) -> DecisionTransformer:
     """Load the model of a local folder, in eval mode."""
     folder = Path(folder)
     config = import_config(read_json(folder / "config.json"))
-    state = normalize_keys(read_tensors(folder))
-    with skip_init():
-        model = DecisionTransformer(config)
-    import_state_dict(table(config), state, model)
-    return model.eval()
+    model: DecisionTransformer = build_model(
+        DecisionTransformer, config, table(config), normalize_keys(read_tensors(folder)), folder
+    )
+    return model
 
 
 def save(folder: str | Path, model: DecisionTransformer) -> None:
     """Write a folder for transformers' `DecisionTransformerModel.from_pretrained`, atomically."""
     state = export_state_dict(table(model.config), model)
-    with atomic_folder(Path(folder), is_hf_folder(MODEL_TYPE, {"config.json", "model.safetensors"})) as new:
-        write_json(new / "config.json", export_config(model.config))
-        write_tensors(new / "model.safetensors", state)
+    write_folder(
+        folder,
+        {"config.json": export_config(model.config)},
+        state,
+        is_hf_folder(MODEL_TYPE, BARE_FILES),
+    )
 
 
 _FIELDS = {  # Config -> config.json

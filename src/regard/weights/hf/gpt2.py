@@ -25,17 +25,20 @@ from regard.models.gpt import GPT, Config
 from regard.weights.checkpoint_formats import (
     FILES,
     GENERATION_CONFIG,
+    build_model,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    load_tokenizer,
     read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
+    write_folder,
 )
-from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
-from regard.weights.table import Row, export_state_dict, import_state_dict, same, tie, transpose, view, zero
+from regard.weights.folder import read_tensors
+from regard.weights.table import Row, export_state_dict, same, tie, transpose, view, zero
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -118,16 +121,10 @@ def export_config(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[GPT, Tokenizer | None]:
     """Load a local folder; return the model in eval mode, and its tokenizer or None."""
-    from regard.tokens.tokenizer import Tokenizer
-
     folder = Path(folder)
     config = import_config(read_generator_config(folder))
-    state = _normalize_keys(read_tensors(folder))
-    with building(config, state, folder):
-        model = GPT(config)
-    import_state_dict(table(config), state, model)
-    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
-    return model.eval(), text
+    model = build_model(GPT, config, table(config), _normalize_keys(read_tensors(folder)), folder)
+    return model, load_tokenizer(folder)
 
 
 def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
@@ -136,12 +133,9 @@ def save(folder: str | Path, model: GPT, text: Tokenizer | None = None) -> None:
     state = export_state_dict(table(config), model)
     if config.tied:
         del state["lm_head.weight"]  # as transformers: one name of the shared table
-    with atomic_folder(Path(folder), is_hf_folder("gpt2", FILES)) as new:
-        write_json(new / "config.json", export_config(config))
-        write_json(new / GENERATION_CONFIG, {"bos_token_id": config.eos, "eos_token_id": config.eos})
-        write_tensors(new / "model.safetensors", state)
-        if text is not None:
-            text.save(new)
+    start = {"bos_token_id": config.eos, "eos_token_id": config.eos}
+    files = {"config.json": export_config(config), GENERATION_CONFIG: start}
+    write_folder(folder, files, state, is_hf_folder("gpt2", FILES), text)
 
 
 _FIELDS = {  # Config -> config.json

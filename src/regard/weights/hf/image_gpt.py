@@ -33,6 +33,7 @@ from regard.models.image_gpt import Config, ImageGPT
 from regard.tokens.color_palette import lattice
 from regard.weights.checkpoint_formats import (
     IMAGE_FILES,
+    build_model,
     check_requirements,
     check_single_label,
     count_labels,
@@ -43,17 +44,10 @@ from regard.weights.checkpoint_formats import (
     label_names,
     requires_feedforward,
     requires_softmax,
+    write_folder,
 )
-from regard.weights.folder import (
-    atomic_folder,
-    building,
-    config_errors,
-    read_json,
-    read_tensors,
-    write_json,
-    write_tensors,
-)
-from regard.weights.table import Row, export_state_dict, import_state_dict, same, transpose, view
+from regard.weights.folder import config_errors, read_json, read_tensors
+from regard.weights.table import Row, export_state_dict, same, transpose, view
 
 log = logging.getLogger("regard")
 
@@ -142,15 +136,13 @@ def load(folder: str | Path) -> tuple[ImageGPT, dict[str, Any]]:
     with config_errors(folder):
         config = import_config(raw)
         state[COLORS] = _read_colors(folder, config)
-        with building(config, state, folder):
-            model = ImageGPT(config)
-        import_state_dict(table(config), state, model)
+        model = build_model(ImageGPT, config, table(config), state, folder)
     if not config.num_classes:
-        return model.eval(), {"name": "image_generation"}
+        return model, {"name": "image_generation"}
     check_single_label(raw)
     how: dict[str, Any] = {"size": pair(config.image_size), "mean": [0.5] * 3, "std": [0.5] * 3, "resample": "bilinear"}
     how |= {"channels": 3, "crop_mode": "squash"}
-    return model.eval(), {"labels": label_names(raw, config.num_classes), "preprocess": how}
+    return model, {"labels": label_names(raw, config.num_classes), "preprocess": how}
 
 
 def save(folder: str | Path, model: ImageGPT) -> None:
@@ -161,10 +153,8 @@ def save(folder: str | Path, model: ImageGPT) -> None:
         "image_processor_type": "ImageGPTImageProcessor", "clusters": colors.tolist(), "do_color_quantize": True,
         "do_normalize": True, "do_resize": True, "resample": 2, "size": {"height": height, "width": width},
     }  # fmt: skip
-    with atomic_folder(Path(folder), is_hf_folder("imagegpt", IMAGE_FILES)) as new:
-        write_json(new / "config.json", export_config(model.config))
-        write_json(new / PROCESSOR, processor)
-        write_tensors(new / "model.safetensors", state)
+    files = {"config.json": export_config(model.config), PROCESSOR: processor}
+    write_folder(folder, files, state, is_hf_folder("imagegpt", IMAGE_FILES))
 
 
 def normalize_keys(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,21 +26,23 @@ from regard.models.transformer import Config, Transformer
 from regard.weights.checkpoint_formats import (
     FILES,
     GENERATION_CONFIG,
+    build_model,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    load_tokenizer,
     read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
+    write_folder,
 )
-from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
+from regard.weights.folder import read_tensors
 from regard.weights.table import (
     Row,
     computed,
     export_state_dict,
-    import_state_dict,
     linear,
     same,
     stack,
@@ -141,16 +143,9 @@ def export_config(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[Transformer, Tokenizer | None]:
     """Load a local folder; return the model in eval mode, and its tokenizer or None."""
-    from regard.tokens.tokenizer import Tokenizer
-
     folder = Path(folder)
     config = import_config(read_generator_config(folder))
-    state = read_tensors(folder)
-    with building(config, state, folder):
-        model = Transformer(config)
-    import_state_dict(table(config), state, model)
-    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
-    return model.eval(), text
+    return build_model(Transformer, config, table(config), read_tensors(folder), folder), load_tokenizer(folder)
 
 
 def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) -> None:
@@ -169,12 +164,8 @@ def save(folder: str | Path, model: Transformer, text: Tokenizer | None = None) 
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
     more = {"bad_words_ids": [[config.pad]], "forced_eos_token_id": config.eos, "max_length": config.length}
     more |= {"num_beams": 4}  # as Regard translates
-    with atomic_folder(Path(folder), is_hf_folder("marian", FILES)) as new:
-        write_json(new / "config.json", export_config(config))
-        write_json(new / GENERATION_CONFIG, start | more)
-        write_tensors(new / "model.safetensors", state)
-        if text is not None:
-            text.save(new)
+    files = {"config.json": export_config(config), GENERATION_CONFIG: start | more}
+    write_folder(folder, files, state, is_hf_folder("marian", FILES), text)
 
 
 _FIELDS = {  # Config -> config.json

@@ -24,12 +24,19 @@ from typing import Any
 
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
-from regard.core.skip_init import skip_init
 from regard.models.conformer import Config, Conformer
-from regard.weights.checkpoint_formats import check_requirements, fill_defaults, is_hf_folder, requires_softmax
-from regard.weights.folder import atomic_folder, read_json, read_tensors, write_json, write_tensors
+from regard.weights.checkpoint_formats import (
+    BARE_FILES,
+    build_model,
+    check_requirements,
+    fill_defaults,
+    is_hf_folder,
+    requires_softmax,
+    write_folder,
+)
+from regard.weights.folder import read_json, read_tensors
 from regard.weights.hf.wav2vec2_conformer import block_rows
-from regard.weights.table import Row, export_state_dict, import_state_dict, linear, view
+from regard.weights.table import Row, export_state_dict, linear, view
 
 MODEL_TYPE, ENCODER_TYPE = "parakeet_ctc", "parakeet_encoder"
 
@@ -94,19 +101,19 @@ def load(folder: str | Path) -> Conformer:
     """Load the model of a local folder, in eval mode."""
     folder = Path(folder)
     config = import_config(read_json(folder / "config.json"))
-    state = read_tensors(folder)
-    with skip_init():
-        model = Conformer(config)
-    import_state_dict(table(config), state, model)
-    return model.eval()
+    model: Conformer = build_model(Conformer, config, table(config), read_tensors(folder), folder)
+    return model
 
 
 def save(folder: str | Path, model: Conformer) -> None:
     """Write a folder for transformers' `ParakeetForCTC.from_pretrained`, atomically."""
     state = export_state_dict(table(model.config), model)
-    with atomic_folder(Path(folder), is_hf_folder(MODEL_TYPE, {"config.json", "model.safetensors"})) as new:
-        write_json(new / "config.json", export_config(model.config))
-        write_tensors(new / "model.safetensors", state)
+    write_folder(
+        folder,
+        {"config.json": export_config(model.config)},
+        state,
+        is_hf_folder(MODEL_TYPE, BARE_FILES),
+    )
 
 
 def _check(config: Config) -> None:

@@ -32,17 +32,20 @@ from regard.models.t5 import T5, Config
 from regard.weights.checkpoint_formats import (
     FILES,
     GENERATION_CONFIG,
+    build_model,
     check_requirements,
     feedforward_for,
     fill_defaults,
     is_hf_folder,
+    load_tokenizer,
     read_generator_config,
     requires_feedforward,
     requires_softmax,
     single_token,
+    write_folder,
 )
-from regard.weights.folder import atomic_folder, building, read_tensors, write_json, write_tensors
-from regard.weights.table import Row, export_state_dict, import_state_dict, same, stack, tie
+from regard.weights.folder import read_tensors
+from regard.weights.table import Row, export_state_dict, same, stack, tie
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -163,19 +166,13 @@ def export_config(config: Config) -> dict[str, Any]:
 
 def load(folder: str | Path) -> tuple[T5, Tokenizer | None]:
     """Load a local folder; return the model in eval mode, and its tokenizer or None."""
-    from regard.tokens.tokenizer import Tokenizer
-
     folder = Path(folder)
     external, stored = read_generator_config(folder), read_tensors(folder)
     head = "T5Model" not in (external.get("architectures") or ())
     state = _normalize_keys(stored, head)
     tied = not head or torch.equal(state["lm_head.weight"], state["shared.weight"])
     config = replace(import_config(external), tied=tied, head=head)
-    with building(config, state, folder):
-        model = T5(config)
-    import_state_dict(table(config), state, model)
-    text = Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
-    return model.eval(), text
+    return build_model(T5, config, table(config), state, folder), load_tokenizer(folder)
 
 
 def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
@@ -186,12 +183,8 @@ def save(folder: str | Path, model: T5, text: Tokenizer | None = None) -> None:
     for name in copies[: 2 + (config.tied and config.head)]:
         del state[name]  # as transformers: one name of the shared table
     start = {"decoder_start_token_id": config.bos, "eos_token_id": config.eos, "pad_token_id": config.pad}
-    with atomic_folder(Path(folder), is_hf_folder("t5", FILES)) as new:
-        write_json(new / "config.json", export_config(config))
-        write_json(new / GENERATION_CONFIG, start)
-        write_tensors(new / "model.safetensors", state)
-        if text is not None:
-            text.save(new)
+    files = {"config.json": export_config(config), GENERATION_CONFIG: start}
+    write_folder(folder, files, state, is_hf_folder("t5", FILES), text)
 
 
 _FIELDS = {  # Config -> config.json
