@@ -12,8 +12,8 @@
 A run is a recipe with another `model.attention`; nothing else is tuned for any of them. Each is a process of its own,
 forked from one that has imported torch and read the data, and leaves one file,
 results/variants/scores/TASK-MECHANISM-SEED.json. Runs whose file is there are skipped, so that a stopped script goes on
-where it was. A mechanism that refuses a task (no causal mask, no grid) leaves the reason. In the small tasks, of 33
-tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
+where it was. A mechanism that refuses a task (no causal mask, no grid) leaves the reason. In the small tasks, of 32 and
+33 tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
 
 With `--screen` the budget is time: a trial of some updates, while as many other runs share the GPU, says how many fit
 into `--seconds`, and the schedule has that length; so a faster mechanism makes more updates. Rows all have one length
@@ -58,6 +58,16 @@ _SMALL = (
     "train.eval_interval=500",
 )
 
+_SMALL_RECALL = (
+    *(each for each in _SMALL if not each.startswith(("model.initializer_range", "data.", "train.learning_rate"))),
+    "model.initializer_range=0.1",
+    "data.context_length=32",
+    "data.pairs=4",
+    "data.symbols=16",
+    "data.batch_size=64",
+    "train.learning_rate=0.001",
+)
+
 
 @dataclass(frozen=True)
 class LongRangeTask:
@@ -97,6 +107,7 @@ TASKS = {
     "ptb_bytes": LongRangeTask("lm_ptb_bytes", "bits_per_byte"),
     "copy_small": LongRangeTask("copy", settings=_SMALL, size=8),
     "copy_causal_small": LongRangeTask("copy_causal", settings=_SMALL, size=8),
+    "recall_causal_small": LongRangeTask("recall_causal", settings=_SMALL_RECALL, size=8),
 }
 
 

@@ -7,6 +7,7 @@
     python benchmarks/variants.py --only linear,nystrom  these alone; what was measured before of others is kept
     python benchmarks/variants.py --missing              those that the record lacks
     python benchmarks/variants.py --report               what the record says; nothing is measured
+    python benchmarks/variants.py --count                operations, bytes and peak memory counted -> growth.json
     python benchmarks/variants.py --quick                small, nothing written
 
 The mechanisms are those of the table `MECHANISMS`, with their default settings, from q, k, v to mixed values; mixers
@@ -27,6 +28,10 @@ are not measured again, so that a run with `--minutes` goes on where another sto
 A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call,
 measured or foreseen from the two lengths before; longer inputs are then left out. The exponent is fitted over the three
 largest lengths and stands beside the claimed cost: a mechanism that claims N and measures N² is a defect.
+
+Counts (`--count`) need no quiet machine: the operations of products, the bytes that all operations read and write, and
+the largest number of bytes alive at a time, of one forward and backward pass on a CPU. tests/contracts/test_growth.py
+compares their growth with the claimed costs.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ import multiprocessing
 import os
 import sys
 import time
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +65,8 @@ GROUP = 6  # contenders that take turns with dense attention
 CALL_SECONDS = {"cpu": 0.1, "cuda": 0.04}  # of one turn, if a call is shorter
 TOLERANCE = 0.35  # of the exponent, before it counts as a defect
 SHORT = 8192  # tokens: on a GPU, lengths up to it are measured of all mechanisms before longer ones
+COUNTED = [1024, 4096]  # tokens at which operations are counted
+COUNTS = ("operations", "bytes", "peak")
 PATIENCE = 90.0  # seconds without an answer, after which a process on a GPU is given up
 
 
@@ -153,6 +161,41 @@ def contender(name: str, mode: str, length: int, args: argparse.Namespace) -> tu
         return lambda: attend(q, k, v, mask, layer_state=PassState().layer(0)), [q, k, v, *attend.parameters()]
     x = torch.randn(args.batch, length, width, device=args.device, dtype=dtype, requires_grad=True)
     return lambda: mixer(x, None, mask, layer_state=PassState().layer(0)), [x, *mixer.parameters()]
+
+
+def count(name: str, mode: str, length: int, args: argparse.Namespace) -> dict[str, int]:
+    """Return the operations and bytes moved of a forward and backward pass, and the bytes that it adds at its peak."""
+    import torch
+
+    from regard.cost.meter import Meter
+    from regard.cost.op_log import Allocation, KernelRun
+
+    torch.manual_seed(0)
+    call, inputs = contender(name, mode, length, args)
+    with Meter() as meter:
+        meter.leave_out(inputs)
+        out = call()
+        torch.autograd.backward(out, torch.ones_like(out))
+    kernels = [entry.kernel for entry in meter.op_log.entries if isinstance(entry, KernelRun)]
+    alive = accumulate(entry.size for entry in meter.op_log.entries if isinstance(entry, Allocation))
+    moved = sum(kernel.moved for kernel in kernels)
+    return dict(zip(COUNTS, (sum(kernel.operations for kernel in kernels), moved, max(alive)), strict=True))
+
+
+def count_all(wanted: list[str], args: argparse.Namespace) -> None:
+    """Count what claims less than the square of the length, and write the record."""
+    settings = {"heads": args.heads, "head_dim": args.head_dim, "lengths": COUNTED}
+    record: dict[str, Any] = harness.machine() | settings | {"cases": {}}
+    for name in wanted:
+        traits: Any = getattr(resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention"), "traits", None)
+        if (claimed_exponent(traits.cost) or 2) >= 2:
+            continue
+        record["cases"][name] = {mode: {str(n): count(name, mode, n, args) for n in COUNTED} for mode in modes(name)}
+        for mode, cells in record["cases"][name].items():
+            growth = {key: fit_exponent({int(n): cell[key] for n, cell in cells.items()}, 2) for key in COUNTS}
+            print(f"{name}, {mode}: claimed {traits.cost}; exponents {growth}", flush=True)
+    if not args.only:
+        harness.write("variants/growth.json", record)
 
 
 class PeakMemory:
@@ -500,6 +543,7 @@ def main() -> None:
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--missing", action="store_true", help="only those that the record lacks")
     parser.add_argument("--report", action="store_true", help="print the record; nothing is measured")
+    parser.add_argument("--count", action="store_true", help="count operations and bytes instead of timing")
     parser.add_argument("--quick", action="store_true", help="small, and nothing is written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -516,6 +560,9 @@ def main() -> None:
     file = measurement_folder() / f"speed-{args.device}.json"
     record: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() and not args.quick else {"cases": {}}
     wanted = args.only.split(",") if args.only else [n for n in names() if not (args.missing and n in record["cases"])]
+    if args.count:
+        count_all(wanted, args)
+        return
     if (on_gpu or args.forked) and not args.report:
         if args.start == "fork":
             prepare_forks()

@@ -1,6 +1,7 @@
 """Draw what a trained detector, segmenter or depth model says of test images, beside the truth, with failures.
 
     python docs/make_dense_figures.py RUN NAME [--split test]     docs/assets/dense-NAME.png, from the run in a folder
+    python docs/make_dense_figures.py scenes scenes --recipe scenes_detr_cpu      of a model that ships
 
 Six rows, each the picture, the truth and what the model says: the first three images of the split, then the three on
 which it scores worst. The score of an image is printed above it: for boxes, the share that is right (F1: same label and
@@ -25,7 +26,7 @@ from regard.modalities.depth import Depth
 from regard.modalities.masks import Mask, Masks
 from regard.see.outputs import draw_output
 from regard.tasks.image.depth_estimation import aligned_depth
-from regard.training.recipe import load_saved_recipe
+from regard.training.recipe import load_recipe, load_saved_recipe
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 FIRST, WORST = 3, 3
@@ -73,9 +74,10 @@ def _iou(a: Mask, b: Mask) -> float:
     return float((a.pixels & b.pixels).sum() / max(1, (a.pixels | b.pixels).sum()))
 
 
-def draw(run: Path, name: str, split: str, limit: int) -> Path:
-    """Draw the sheet of a run and return its file."""
-    recipe, predict = load_saved_recipe(run), regard.load(run)
+def draw(run: str, name: str, split: str, limit: int, recipe_name: str | None = None) -> Path:
+    """Draw the sheet of a run, or of a model and the data of a recipe, and return its file."""
+    recipe = load_recipe(recipe_name) if recipe_name else load_saved_recipe(Path(run))
+    predict = regard.load(run)
     scenes = recipe.data.load(split)
     labels, scored = list(recipe.data.labels()), []
     for i in range(min(len(scenes), limit)):
@@ -150,12 +152,13 @@ def _enlarged(photo: Image.Image, output: Any, by: int) -> tuple[Image.Image, An
 def main() -> None:
     """Draw the sheet of one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", help="the folder of a run, or a model")
     parser.add_argument("name")
     parser.add_argument("--split", default="test")
+    parser.add_argument("--recipe", help="whose data it is, where the model is not the folder of a run")
     parser.add_argument("--limit", type=int, default=200, help="of the images that are scored")
     arguments = parser.parse_args()
-    print(draw(arguments.run, arguments.name, arguments.split, arguments.limit))
+    print(draw(arguments.run, arguments.name, arguments.split, arguments.limit, arguments.recipe))
 
 
 if __name__ == "__main__":

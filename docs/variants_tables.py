@@ -2,6 +2,7 @@
 
     <!-- variants: contents -->      every mechanism and mixer, family by family: the survey's figure as a table
     <!-- variants: speed cpu -->     time by length, exponent beside the claimed cost, crossover; or what is missing
+    <!-- variants: growth -->        how operations, bytes and memory grow, counted, beside the claimed cost
     <!-- variants: peers cuda -->    four of them beside transformers' own; or what is missing
     <!-- variants: scores -->        scores on the long-range tasks; or what is missing
     <!-- variants: old weights -->   what ``regard eval --attention`` measured (benchmarks/results/variants/eval-*.json)
@@ -75,6 +76,7 @@ GOOD_FOR = {
     "synthesizer_factorised_dense": "The same with fewer parameters: a row is the product of two short ones.",
     "synthesizer_random": "A fixed or learned map that ignores the input; a baseline.",
     "synthesizer_factorised_random": "The same baseline with fewer parameters.",
+    "per_head": "Mixing mechanisms within a layer: some heads near and exact, others far and cheap.",
     "talking_heads": "A little more quality from the same heads, which mix before and after the softmax.",
     "multi_scale": "Small data sets: some heads are held to phrases, others see the whole text.",
     "adaptive_span": "Character models with long contexts: each head learns how far it has to look.",
@@ -100,6 +102,7 @@ def expand(what: str) -> str:
     make = {
         "contents": contents,
         "speed": lambda: speed(device),
+        "growth": growth,
         "peers": lambda: peers(device),
         "scores": scores,
         "old": old_weights,
@@ -175,6 +178,28 @@ def speed(device: str) -> str:
         f"`{record['command']}`"
     )
     return "\n\n".join([note, *parts])
+
+
+def growth() -> str:
+    """Return the exponents of what was counted, or that nothing was."""
+    file = measurement_folder() / "growth.json"
+    if not file.is_file():
+        return "Nothing was counted yet: `python benchmarks/variants.py --count`."
+    record, rows = json.loads(file.read_text(encoding="utf-8")), []
+    for name, modes in record["cases"].items():
+        traits = every()[name]
+        row = {"name": f"`{name}`", "claimed": f"N^{claimed_exponent(traits.cost):g}: O({traits.cost})"}
+        for mode in MODES:
+            cells = {int(n): cell for n, cell in modes.get(mode, {}).items()}
+            found = [fit_exponent({n: c[key] for n, c in cells.items()}, 2) for key in ("operations", "bytes", "peak")]
+            row[mode] = " / ".join("" if power is None else f"{power:.2f}" for power in found) if cells else ""
+        rows.append(row)
+    note = (
+        f"Exponents between {' and '.join(f'{n:,}' for n in record['lengths'])} tokens: operations of products / "
+        f"bytes read and written / bytes alive at the peak, forward and backward. {record['heads']} heads of "
+        f"{record['head_dim']}, {record['date']}. `{record['command']}`"
+    )
+    return f"{note}\n\n{table(rows)}"
 
 
 def _cell(cell: dict[str, Any]) -> str:

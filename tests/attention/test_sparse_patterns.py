@@ -42,8 +42,8 @@ def strided(n, m, causal, stride):
     return m in local or (n - m) % stride == 0
 
 
-def fixed(n, m, causal, stride, summary):
-    return n // stride == m // stride or m % stride in range(stride - summary, stride)
+def fixed(n, m, causal, stride, summary, offset=0):
+    return n // stride == m // stride or m % stride in range(stride - summary - offset, stride - offset)
 
 
 def local_1d(n, m, causal, block, memory):
@@ -77,6 +77,7 @@ PAPERS = {
     "window(window=5, dilation=3, global_tokens=2)": lambda n, m, c: window(n, m, c, 5, 3, 2),
     "sparse_strided(stride=4)": lambda n, m, c: strided(n, m, c, 4),
     "sparse_fixed(stride=5, summary=2)": lambda n, m, c: fixed(n, m, c, 5, 2),
+    "sparse_fixed(stride=5, summary=2, offset=2)": lambda n, m, c: fixed(n, m, c, 5, 2, 2),
     "image_local_1d(query_block=4, memory=3)": lambda n, m, c: local_1d(n, m, c, 4, 3),
     "image_local_2d(query_block=(2, 4), memory=(1, 2), columns=6)": lambda n, m, c: local_2d(
         n, m, c, (2, 4), (1, 2), raster
@@ -257,6 +258,8 @@ def test_the_formula_that_flex_computes_is_that_of_the_pattern(spec):
 def test_bad_arguments_are_refused():
     with pytest.raises(RegardError, match="summary must be 1 to 4"):
         attention("sparse_fixed(stride=4, summary=5)")
+    with pytest.raises(RegardError, match="offset must be 0 to 2"):
+        attention("sparse_fixed(stride=4, summary=2, offset=3)")
     with pytest.raises(RegardError, match="8 columns here, got columns=7"):
         attention("axial(columns=7)", grid=(8, 8))
     with pytest.raises(RegardError, match="whole blocks"):

@@ -48,6 +48,7 @@ SMALL = {
     "sortcut": "block=3",
     "routing": "clusters=3, window=5",
     "reformer": "chunk=4, buckets=4, rounds=2",
+    "per_head": "parts=('gaussian', 'softmax', 'window(window=4)')",
 }
 # Mechanisms that equal softmax attention for no arguments of their own, and why; the others name such arguments.
 WITHOUT_LIMIT = {

@@ -287,6 +287,7 @@ def test_lecture_tables_are_shown_as_on_the_slides(script):
     assert "| ImageNet | 88.55 ± 0.04 | 87.76 ± 0.03 | 85.30 ± 0.02 | 87.54 ± 0.02 | 88.4/88.5* |" in images
     assert "| TPUv3-core-days | 2.5k | 0.68k | 0.23k | 9.9k | 12.3k |" in images
     assert re.search(r"\| published: ViT-H/14, pre-trained on JFT-300M[^|]*[ |]*\| 99.5 \|", images)
+    assert "| DPT-Hybrid (ViT-Hybrid) | 49.02 | 83.11 |" in images
     lines = json.loads(script.PUBLISHED.read_text(encoding="utf-8"))
     slide = [line for line in lines if line.get("section") == "lecture vit"]
     assert len({line["corpus"] for line in slide}) == 8

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from regard.core.errors import RegardError, UnknownName
+from regard.attention.mechanisms.linear import LinearAttention
+from regard.core.errors import RegardError, UnknownName, Unsupported
 from regard.models import build
 from regard.models.transformer import SIZES, Config
 from regard.positions import POSITIONS
@@ -160,6 +161,23 @@ def test_bad_settings_are_named():
         build("transformer", vocab=9, width=10, heads=3)
     with pytest.raises(RegardError, match="must be int, got"):
         build("transformer", vocab="many")
+
+
+def test_encoder_decoder_and_cross_attention_may_differ():
+    """What has no causal form serves the encoder; the decoder and its attention to the memory have mechanisms too."""
+    mixed = {"attention": "nystrom(landmarks=4)", "decoder_attention": "window(window=4)", "cross_attention": "linear"}
+    model = build("transformer", **SMALL, **mixed).double().eval()
+    source, target = torch.randint(3, SMALL["vocab"], (2, 9)), torch.randint(3, SMALL["vocab"], (2, 6))
+    whole = model(source, target)
+    _, state = model.start(source, torch.tensor([9, 9]), capacity=6)
+    for t in range(6):
+        logits, state = model.step(target[:, t : t + 1], state)
+        torch.testing.assert_close(logits[:, 0], whole[:, t])
+    assert isinstance(model.decoder.blocks[0].cross.attend, LinearAttention)
+    with pytest.raises(Unsupported, match="nystrom takes no mask of kind causal, which a decoder needs"):
+        build("transformer", **SMALL, attention="nystrom")
+    with pytest.raises(Unsupported, match="window attends within one sequence"):
+        build("transformer", **SMALL, cross_attention="window")
 
 
 def test_a_module_can_be_passed_as_a_part():

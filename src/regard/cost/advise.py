@@ -65,7 +65,8 @@ def advise(length: int, causal: bool = False, device: str = "cpu", accuracy: flo
         lengths = sorted(total_times(record, DENSE, mode))
         known = f"{lengths[0]:,} to {lengths[-1]:,}" if lengths else "none"
         raise Unsupported(
-            f"no measurement of {mode} dense attention fits a length of {length:,} on {device}; measured: {known}"
+            f"no measurement of {mode} dense attention fits a length of {length:,} on {device}; measured: {known}; "
+            f"for longer ones run python benchmarks/variants.py --device {device} --longest {length}"
         )
     dense_memory = interpolate(peak_memory(record, DENSE, mode), length) or 0.0
     found, left_out = [], {}

@@ -77,8 +77,7 @@ def fit_exponent(times: Times, upper: int = UPPER) -> float | None:
     some = sorted(times)[-upper:]
     if len(some) < 2:
         return None
-    slope: float = np.polyfit(np.log(some), np.log([times[n] for n in some]), 1)[0]
-    return round(slope, 2)
+    return round(float(np.polyfit(np.log(some), np.log([times[n] for n in some]), 1)[0]), 2)
 
 
 def find_crossover(times: Times, dense: Times) -> int | None:

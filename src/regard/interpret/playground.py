@@ -27,7 +27,7 @@ from regard.core.errors import BadInput, RegardError
 from regard.core.layer_state import PassState
 from regard.core.positions import PositionInfo
 from regard.core.shapes import Float, Tensor
-from regard.core.spec import Registry, Spec, build_part, check_untrusted, resolve
+from regard.core.spec import CONTEXT_ARGUMENTS, Registry, Spec, build_part, check_untrusted, resolve
 from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.worked_example import THINKING_MACHINES
 from regard.positions import POSITIONS
@@ -51,6 +51,7 @@ EXAMPLES = {
     "sinkhorn": "sinkhorn(block=2)",
     "sortcut": "sortcut(block=2)",
     "informer": "informer(factor=1)",
+    "per_head": "per_head(parts=('window(window=3)', 'softmax'))",
     "local_monotonic": "local_monotonic(window=1)",
     "local_predictive": "local_predictive(window=2)",
     "location": "location(radius=2)",
@@ -275,4 +276,5 @@ def _entry(table: Registry, name: str) -> dict[str, Any]:
 
 def _is_option(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter is an option of the lab: it has a plain default."""
-    return isinstance(parameter.default, (int, float, str, bool, type(None))) and parameter.name not in ("dropout",)
+    plain = isinstance(parameter.default, (int, float, str, bool, type(None)))
+    return plain and parameter.name not in CONTEXT_ARGUMENTS | {"dropout", "kv_heads", "causal", "prefix"}

@@ -49,6 +49,8 @@ class Config:
     final_norm: bool | None = None  # None: if norm is "pre"
     feedforward: str = "relu"
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
+    decoder_attention: Any = None  # of the decoder to itself; None: as `attention`
+    cross_attention: Any = "softmax"  # of the decoder to the encoder's output
     positions: str = "sinusoidal"
     length: int = 512  # maximum length with learned positions
     tied: bool = True
@@ -132,18 +134,22 @@ class Transformer(EncoderDecoder, ModelContract):
 
 def _encoder_block(config: Config, layer: int) -> EncoderBlock:
     norms = [_norm(config) for _ in range(2)]
-    return EncoderBlock(_attention(config, layer), _feed(config), norms, config.norm == "pre", config.dropout)
+    return EncoderBlock(
+        _attention(config, config.attention, layer), _feed(config), norms, config.norm == "pre", config.dropout
+    )
 
 
 def _decoder_block(config: Config, layer: int) -> DecoderBlock:
     norms = [_norm(config) for _ in range(3)]
-    mix, cross = _attention(config, layer, causal=True), _attention(config, layer, cross=True)
+    own = config.attention if config.decoder_attention is None else config.decoder_attention
+    mix = _attention(config, own, layer, causal=True)
+    cross = _attention(config, config.cross_attention, layer, cross=True)
     return DecoderBlock(mix, cross, _feed(config), norms, config.norm == "pre", config.dropout)
 
 
-def _attention(config: Config, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
+def _attention(config: Config, spec: Any, layer: int, causal: bool = False, cross: bool = False) -> nn.Module:
     return build_mixer(
-        "softmax" if cross else layer_spec(config.attention, layer),
+        layer_spec(spec, layer),
         layer=layer,
         width=config.width,
         heads=config.heads,

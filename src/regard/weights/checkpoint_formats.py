@@ -84,11 +84,12 @@ def check_requirements(whose: str, config: Any, needed: Mapping[str, Requirement
             raise Unsupported(f"{whose} needs {name}={expected!r}, got {getattr(config, name)!r}")
 
 
-def requires_softmax(config: Any) -> Requirement:
+def requires_softmax(config: Any, name: str = "attention") -> Requirement:
     """Require softmax attention without arguments; a backend computes the same."""
-    if not isinstance(config.attention, str):
+    chosen = getattr(config, name)
+    if not isinstance(chosen, str):
         return "softmax", False
-    spec = Spec.parse(config.attention)
+    spec = Spec.parse(chosen)
     return "softmax", spec.name == "softmax" and not spec.args and spec.kwargs.keys() <= {"backend"}
 
 

@@ -50,6 +50,7 @@ MECHANISMS: Registry = {
     "synthesizer_random": ("regard.attention.mechanisms.synthesizer", "RandomSynthesizer"),
     "synthesizer_factorised_random": ("regard.attention.mechanisms.synthesizer", "FactorisedRandomSynthesizer"),
     # heads
+    "per_head": ("regard.attention.mechanisms.per_head", "PerHeadAttention"),
     "talking_heads": ("regard.attention.mechanisms.talking_heads", "TalkingHeadsAttention"),
     "multi_scale": ("regard.attention.mechanisms.multi_scale", "MultiScaleAttention"),
     "adaptive_span": ("regard.attention.mechanisms.adaptive_span", "AdaptiveSpanAttention"),

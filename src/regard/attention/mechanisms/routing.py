@@ -13,7 +13,8 @@ own key. Which tokens a cluster takes depends on later tokens, so the mechanism 
 
 Differs from the paper: centroids change after an update (`after_update`) and not within a pass, towards the normalised
 mean of their tokens; scores are divided by √D. As in the paper's code, a small commitment loss draws tokens to their
-centroids (the layer's loss "commitment"). The paper gives half of the heads to local attention; here all heads route.
+centroids (the layer's loss "commitment"). The paper gives half of the heads to local attention, which is
+`per_head(parts=('window(window=256)', 'routing'))`; here all heads route.
 
 Roy, Saffar, Vaswani, Grangier: Efficient Content-Based Sparse Attention with Routing Transformers. TACL 2021.
 arXiv:2003.05997
@@ -54,7 +55,7 @@ class RoutingAttention(Mechanism):
     """
 
     traits = Traits(
-        cost="N (C + w) D",
+        cost="N √N D",  # with C = w = √N, the default
         paper="2003.05997",
         masks=frozenset({"causal", "padding"}),
         bias=False,

@@ -55,7 +55,7 @@ class SinkhornAttention(Mechanism):
     """
 
     traits = Traits(
-        cost="N (w + N/w) D",
+        cost="N √N D",  # with blocks of √N, the default
         paper="2002.11296",
         masks=frozenset({"causal", "padding"}),
         bias=False,

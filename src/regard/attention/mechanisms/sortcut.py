@@ -35,7 +35,7 @@ class SortCutAttention(SinkhornAttention):
 
     traits = replace(
         SinkhornAttention.traits,
-        cost="N c w D + (N / w)²",
+        cost="N √N D",  # with blocks of √N, the default
         masks=frozenset({"padding"}),
         causality="none",
         budget="",

@@ -8,7 +8,7 @@ are then two layers apart. With l near √N the cost is N √N. Tokens l apart f
 are dense products, one of the tokens in rows of l and one of the same tokens in columns.
 
 Both parts are one softmax (the paper's merged head). Its other way, one part in each layer, is a list of the specs
-`window` and `axial(axis='column')`; different parts in the heads of one layer are not here. Without a causal mask both
+`window` and `axial(axis='column')`, its third, a part in each head, `per_head` of these. Without a causal mask both
 sides are read.
 
 Child, Gray, Radford, Sutskever: Generating Long Sequences with Sparse Transformers. 2019. arXiv:1904.10509

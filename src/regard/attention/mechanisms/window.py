@@ -9,8 +9,8 @@ first g ones, see all tokens and are seen by all, so that any two tokens are two
 that of the last w tokens, n itself included, and global tokens are seen by all later ones.
 
 This is the pattern of Longformer with one set of projections; the mixer `longformer` has the second set that its
-global tokens use. Differs from the paper: all heads of a layer have one dilation (layers may differ: name a list of
-specs), and global tokens are the first ones instead of any.
+global tokens use. Differs from the paper: all heads have one dilation (`per_head` gives heads different ones, a list of
+specs layers), and global tokens are the first ones instead of any.
 
 Beltagy, Peters, Cohan: Longformer: The Long-Document Transformer. 2020. arXiv:2004.05150
 """

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from regard.attention.mechanisms import MECHANISMS
-from regard.core.errors import UnknownName, did_you_mean
+from regard.core.errors import UnknownName, Unsupported, did_you_mean
 from regard.core.plugins import load_plugins
 from regard.core.spec import Registry, Spec, build_part
 
@@ -47,9 +47,23 @@ def build_mixer(spec: Any, *, width: int, heads: int, **context: Any) -> nn.Modu
             load_plugins()
         if name in MIXERS:
             mixer: nn.Module = build_part(MIXERS, spec, "attention", width=width, heads=heads, **context)
-            return mixer
+            return _check_place(mixer, spec, **context)
         if name not in MECHANISMS:
             raise UnknownName(f"no attention is called '{name}'; {did_you_mean(name, {*MECHANISMS, *MIXERS})}")
     elif isinstance(spec, nn.Module) and not isinstance(spec, Mechanism):
         return spec
-    return MultiHeadAttention(width, heads, mechanism=spec, **context)
+    return _check_place(MultiHeadAttention(width, heads, mechanism=spec, **context), spec, **context)
+
+
+def _check_place(mixer: nn.Module, spec: Any, causal: bool = False, cross: bool = False, **_: Any) -> nn.Module:
+    """Return the mixer, or refuse one that cannot attend as its place demands."""
+    traits = getattr(getattr(mixer, "attend", mixer), "traits", None)
+    name = spec if isinstance(spec, str) else type(spec).__name__
+    if traits is not None and causal and not traits.masks & {"any", "causal"}:
+        raise Unsupported(
+            f"{name} takes no mask of kind causal, which a decoder needs; use it in an encoder, or choose one whose "
+            "causality is not 'none' (regard list attention)"
+        )
+    if traits is not None and cross and traits.square:
+        raise Unsupported(f"{name} attends within one sequence; use another attention for a context")
+    return mixer

@@ -226,6 +226,8 @@ def _check(config: Config) -> None:
         "final_norm": (False, not config.final_norm),
         "kv_heads": (None, config.kv_heads in (None, config.heads)),
         "attention": requires_softmax(config),
+        "decoder_attention": (None, config.decoder_attention is None),
+        "cross_attention": requires_softmax(config, "cross_attention"),
         "feedforward": requires_feedforward(FEEDS, config),
         "positions": (POSITIONS, _layout(config) is not None),
     }
