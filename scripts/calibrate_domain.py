@@ -34,6 +34,7 @@ from regard.data import data_dir
 from regard.data.images.composed_scenes import Scenes
 from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.scene_captions import CaptionComposer, SceneCaptions
+from regard.data.images.scene_questions import QuestionComposer, SceneQuestions
 from regard.data.text.corpora import get_corpus, tatoeba_sentences
 from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.data.text.text_file import TextFile
@@ -125,6 +126,17 @@ def _composed(part: str, many: int) -> list[Image.Image]:
     settings = {"image_size": 64, "max_objects": 3, "min_side": 0.3, "max_side": 0.55, "eval_examples": many}
     source = Scenes(**settings, train_examples=many).source(part)  # type: ignore[arg-type]
     return [_picture(source[row].pixels) for row in range(many)]
+
+
+def _segmented(part: str, many: int) -> list[Image.Image]:
+    settings = {"image_size": 96, "max_objects": 4, "min_side": 0.25, "max_side": 0.5, "eval_examples": many}
+    source = Scenes(**settings, objects=("fashion_mnist", "emoji"), train_examples=many).source(part)  # type: ignore[arg-type]
+    return [_picture(source[row].pixels) for row in range(many)]
+
+
+def _asked(part: str, many: int) -> list[Image.Image]:
+    source = QuestionComposer(SceneQuestions(image_size=64), part)
+    return [_picture(source.compose(row).pixels) for row in range(many)]
 
 
 def _captioned(part: str, many: int) -> list[Image.Image]:
@@ -237,14 +249,29 @@ MODELS = {
         lambda: _captioned("test", HELD_OUT_IMAGES),
         (*PICTURES, "single clothes", "scenes"),
     ),
+    "scene-questions": Calibration(
+        "image",
+        "composed scenes of coloured digits and clothes",
+        lambda: [_asked("train", TRAIN_IMAGES)],
+        lambda: _asked("val", HELD_OUT_IMAGES),
+        lambda: _asked("test", HELD_OUT_IMAGES),
+        (*PICTURES, "single clothes", "scenes"),
+    ),
+    "scene-segments": Calibration(
+        "image",
+        "composed scenes of clothes and emoji on plain walls and floors",
+        lambda: [_segmented("train", TRAIN_IMAGES)],
+        lambda: _segmented("val", HELD_OUT_IMAGES),
+        lambda: _segmented("test", HELD_OUT_IMAGES),
+        (*PICTURES, "single clothes", "scene-captions"),
+    ),
 }
 
 
 def calibrate(name: str) -> None:
     """Fit the domain of a model, measure it, and write it beside the model with a row of the card."""
     what, predictor = MODELS[name], regard.load(ZOO / name)
-    ((field, kind),) = predictor.inputs.items()
-    assert kind.kind == what.kind
+    (field,) = (name for name, kind in predictor.inputs.items() if kind.kind == what.kind)
     if what.kind == "text":
         made: Domain = WordDomain.fit(what.about, what.train(), what.val(), what.ignored)
         seen = made

@@ -73,7 +73,7 @@ def show(name: str) -> Card:
     if (folder := Path(name)).is_dir():
         return Card(_saved_card(folder))
     known = [row["name"] for k in kinds for row in KINDS[k]()]
-    raise UnknownName(f"there is nothing called '{name}'; {did_you_mean(wanted, set(known))}")
+    raise UnknownName(f"there is nothing called '{name}'; {did_you_mean(wanted, set(known))} (regard list shows all)")
 
 
 # What a terminal shows of each kind, before the columns that fit too.

@@ -250,6 +250,19 @@ def test_the_first_token_is_one_that_tells_something(page):
     assert first(numbers) == "4"
 
 
+def test_the_first_label_of_masks_is_a_thing_rather_than_a_background(page):
+    script = """
+    const [output, done] = [arguments[0], arguments[arguments.length - 1]];
+    import(`${location.origin}/page/first_token.js`).then(({ likeliest }) => done(likeliest(output)));
+    """
+    page.open("languages")
+    wall = {"label": "wall", "score": 0.98, "counts": [0, 60, 40]}
+    house = {"label": "house", "score": 0.91, "counts": [60, 20, 20]}
+    assert page.driver.execute_async_script(script, {"kind": "masks", "masks": [wall, house]}) == "house"
+    assert page.driver.execute_async_script(script, {"kind": "masks", "masks": [wall]}) == "wall"
+    assert page.driver.execute_async_script(script, {"masks": [{"guesses": []}]}) is None  # the gaps of a text
+
+
 def test_the_page_begins_with_that_token(page):
     page.open("fill-en")
     assert page.text(".weight-lists .list.look h3") == "[MASK] attends to"
@@ -278,6 +291,23 @@ def test_a_right_click_switches_a_head_off_and_both_answers_stand_in_the_centre(
     ActionChains(page.driver).context_click(cell).perform()
     page.until(lambda: not page.one("#comparison").is_displayed(), "it is on again")
     assert not page.all(".cell.off")
+
+
+def test_a_long_press_switches_a_head_off(page):
+    page.size(*PHONE)
+    page.open("en-de")
+    cell = page.one(".cell[data-map='decoder.blocks.1.cross'][data-head='2']")
+    page.run("arguments[0].scrollIntoView({block: 'center'})", cell)
+    place = page.run("const r = arguments[0].getBoundingClientRect(); return {x: r.x + 9, y: r.y + 9}", cell)
+    touch = page.driver.execute_cdp_cmd
+    touch("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        touch("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [place]})
+        page.until(lambda: page.texts("#comparison .changes span"), "it is switched off while the finger stays")
+        touch("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    finally:
+        touch("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert page.texts("#comparison .changes span") == ["layer 1, cross-attention, head 2: switch off"]
 
 
 def test_a_key_switches_a_head_off(page):

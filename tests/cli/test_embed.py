@@ -164,31 +164,31 @@ def test_an_empty_input_is_one_line(folder, filler, capsys, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize("view", rest_is_long([None, "heads", "encoder", "layers", "rollout"], None, "rollout"))
-@pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
+@pytest.mark.parametrize("marks", [[], ["--no-special-tokens"]])
 def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks):
     file = tmp_path / "a.png"
     more = [] if view is None else ["--view", view]
-    assert call("see", "The old dog barks.", "--model", folder, "-o", file, marks, *more) == 0
+    assert call("see", "The old dog barks.", "--model", folder, "-o", file, *marks, *more) == 0
     out = capsys.readouterr().out
     assert out.startswith("The old dog barks.\n\n")
     assert f"drawn: {file}" in out
     assert file.stat().st_size > 5000
     if view != "layers":
-        assert ("[CLS]" in out) is (marks == "--special-tokens")
+        assert ("[CLS]" in out) is (not marks)
 
 
 @pytest.mark.parametrize("view", rest_is_long([None, "encoder", "layers", "rollout"], "layers"))
-@pytest.mark.parametrize("marks", ["--special-tokens", "--no-special-tokens"])
+@pytest.mark.parametrize("marks", [[], ["--no-special-tokens"]])
 def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks):
     more = [] if view is None else ["--view", view]
     drawn = "-o", tmp_path / "a.svg", "-o", tmp_path / "a.html"
     assert "##" in "".join(regard.load(folder).attention("The snowball barks.")[0].rows)
-    assert call("see", "The snowball barks.", "--model", folder, "--words", marks, *more, *drawn) == 0
+    assert call("see", "The snowball barks.", "--model", folder, "--words", *marks, *more, *drawn) == 0
     out = capsys.readouterr().out
     assert "##" not in out
     if view != "layers":
         assert "snowball │" in out
-        assert ("[CLS]" in out) is (marks == "--special-tokens")
+        assert ("[CLS]" in out) is (not marks)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "snowball" in page
     assert '"##' not in page

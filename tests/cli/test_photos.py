@@ -105,6 +105,9 @@ def test_models_that_ship_answer_about_the_documented_pictures(home, capsys):
     assert {"wall", "floor", "car", "house", "trouser"} <= {
         line.split("\t")[0] for line in capsys.readouterr().out.splitlines()
     }
+    (home / "segments.png").write_bytes(b"mine")
+    assert call("segment", ROOT / "docs/assets/scene-segments.png", "--draw", home / "segments.png") == 0
+    assert "segments.png (in place of the file that was there)" in capsys.readouterr().err
     assert (home / "segments.png").is_file()
 
 

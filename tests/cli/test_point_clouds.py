@@ -61,6 +61,9 @@ def test_a_model_of_another_kind_and_options_of_texts_are_refused(folder, clouds
     assert "which takes none" in capsys.readouterr().err
     assert cli.main(["classify", "a.npy", "--labels", "a,b"]) != 0
     assert "for texts" in capsys.readouterr().err
+    assert cli.main(["classify", "nosuch.ply"]) == 1
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == ("", "regard: there is no file nosuch.ply\n")
 
 
 def test_see_draws_the_cloud(folder, clouds, capsys):

@@ -31,6 +31,7 @@ def test_the_drawing_says_what_is_drawn_without_marks_of_spaces(translator_folde
     assert "cross-attention, mean of " in out
     assert "Each row is an output word, its columns are the input words that it looks at." in out
     assert "▁" not in out
+    assert "</s> is the end." in out
 
 
 def test_the_gallery_of_mechanisms_takes_a_free_name(tmp_path, monkeypatch, capsys):
@@ -39,6 +40,29 @@ def test_the_gallery_of_mechanisms_takes_a_free_name(tmp_path, monkeypatch, caps
     assert cli.main(["see", "two dogs", "--mechanisms"]) == 0
     assert capsys.readouterr().out.endswith("drawn: mechanisms-2.html\n")
     assert (tmp_path / "mechanisms.html").read_text() == "mine"
+
+
+def test_a_file_of_text_is_not_taken_for_a_text(translator_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "english.txt").write_text("Two dogs.\n", encoding="utf-8")
+    for words in (
+        ["see", "english.txt", "--model", str(translator_folder)],
+        ["run", str(translator_folder), "english.txt"],
+        ["answer", "english.txt", "Where?"],
+        ["generate", "english.txt"],
+    ):
+        assert cli.main(words) == 1
+        assert "english.txt is a file, and a text is expected" in capsys.readouterr().err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["english.txt"]
+
+
+def test_a_story_is_printed_as_what_each_hop_reads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["see", "Mary took the milk. Mary went to the kitchen.", "Where is the milk?"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["Where is the milk?", "kitchen"]
+    assert [line.split()[:2] for line in lines if line.startswith("hop ")] == [["hop", "1"], ["hop", "2"], ["hop", "3"]]
+    assert lines[3].endswith("%  Mary took the milk.")
 
 
 @pytest.mark.skipif("scene-questions" not in zoo(), reason="the model of questions is not here")

@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 
 import regard
 from regard import cli
@@ -73,3 +75,14 @@ def test_service_names_the_input_that_is_unusual(client):
     assert "3 of 4 words" in warning["message"]
     assert len(outputs) == 2
     assert "warnings" not in client.post("/v1/classify", json={"inputs": [GERMAN]}).json()
+
+
+def test_a_question_about_a_photo_is_noted(tmp_path, capsys):
+    photo = tmp_path / "photo.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(photo)
+    words = ["ask", str(photo), "How many red digits?"]
+    assert cli.main([*words, "--strict"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, "composed scenes" in err) == ("", True)
+    assert cli.main([*words, "--json"]) == 0
+    assert "composed scenes" in json.loads(capsys.readouterr().out)["warning"]

@@ -144,7 +144,7 @@ def test_models_that_read_no_text_say_so(tmp_path, capsys):
     Tokenizer.train(["a b"], kind="char", size=9).save(tmp_path / "other")
     (tmp_path / "notes.txt").write_text("hello")
     for source, said in (
-        ("images", "is a ImageClassifier, which reads no text by a vocabulary"),
+        ("images", "is an ImageClassifier, which reads no text by a vocabulary"),
         ("bare", "is a BERT, which reads no text by a vocabulary"),
         ("notes.txt", "no BERT vocabulary"),
         ("nowhere", "there is no"),

@@ -1,6 +1,6 @@
 import pytest
 
-from regard.core.errors import MAX_SUGGESTIONS, BadInput, did_you_mean, require_iterable, shorten
+from regard.core.errors import MAX_SUGGESTIONS, BadInput, did_you_mean, require_iterable, shorten, with_article
 
 NAMES = ("pronounce_cpu", "pronounce_gpu", "t5_pronounce", "hard_pronounce", "luong_multi30k")
 
@@ -19,6 +19,11 @@ def test_without_a_few_such_names_the_closest_is_suggested():
     many = [f"name{i}" for i in range(MAX_SUGGESTIONS + 1)]
     assert did_you_mean("name", many) == "did you mean 'name6'?"
     assert did_you_mean("x", []) == "known: none"
+    assert did_you_mean("photo.jpg", [f"name{i}" for i in range(400)]) == "none of the 400 known names is like it"
+
+
+def test_names_have_their_article():
+    assert [with_article(name) for name in ("ImageClassifier", "Translator")] == ["an ImageClassifier", "a Translator"]
 
 
 @pytest.mark.parametrize("items", ["two dogs", b"two dogs", {"a": 1}, {"a", "b"}, frozenset("ab"), None, 3])

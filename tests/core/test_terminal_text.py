@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.core.terminal_text import fit_table, printable, reflow
+from regard.core.terminal_text import fit_table, printable, reflow, wrap
 
 ROWS = [
     {
@@ -62,3 +62,14 @@ def test_a_table_that_is_too_wide_becomes_one_entry_a_row():
 def test_what_drives_a_terminal_is_spelled_out():
     assert printable("a\x1b[2Jb\x9b\u202ec\td\n", kept="\n\t") == "a\\x1b[2Jb\\x9b\\u202ec\td\n"
     assert printable("Ünï 日本") == "Ünï 日本"
+
+
+def test_a_number_keeps_its_percent_sign_and_a_message_its_paths():
+    found = wrap("noted of French 99 %, German 99 %, Czech 100 %", 18)
+    assert found == ["noted of French", "99 %, German 99 %,", "Czech 100 %"]
+    path = "/a/rather/long/path/to/a/file.png"
+    assert wrap(f"regard: cannot read {path} at all", 20, hanging=8) == [
+        "regard: cannot read",
+        f"        {path}",
+        "        at all",
+    ]

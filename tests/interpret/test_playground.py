@@ -12,6 +12,7 @@ from regard.interpret.mask_parser import MASKS, parse_mask
 from regard.interpret.playground import (
     MAX_TOKENS,
     align,
+    describe_mechanism,
     describe_parts,
     position_matrix,
     self_attention,
@@ -161,3 +162,10 @@ def test_sizes_are_modest():
         attention_steps(["a"], [[1.0] * 17], [[1.0]], [[1.0]], [[1.0]])
     with pytest.raises(RegardError, match="d_k"):
         attention_steps(**THINKING_MACHINES | {"d_k": 0})
+
+
+def test_options_are_those_of_the_mechanism_and_not_the_sizes_of_its_place():
+    for name in MECHANISMS:
+        options = describe_mechanism(name)["options"]
+        of_the_place = {"width", "heads", "kv_heads", "head_dim", "layer", "grid", "causal", "prefix"}
+        assert not options.keys() & of_the_place, name

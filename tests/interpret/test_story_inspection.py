@@ -29,7 +29,10 @@ def test_hops_are_maps_of_sentences(answerer, tmp_path):
         STORY[slice(*place["text"])] for place in places
     ] == reading.sentences  # a sentence said twice has two places
     figure = make_figure(seen)
-    assert figure.text().splitlines() == ["Where is the milk?", seen.output["label"]]
+    question, answer, _, first, *_ = figure.text().splitlines()
+    assert (question, answer) == ("Where is the milk?", seen.output["label"])
+    assert first.startswith("hop 1 ")
+    assert first.endswith(reading.sentences[int(reading.weights[0].argmax())])
     figure.save(tmp_path / "hops.png")
     assert (tmp_path / "hops.png").stat().st_size > 5_000
 

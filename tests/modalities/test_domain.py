@@ -153,3 +153,13 @@ def test_calling_a_predictor_logs_one_line_about_unusual_inputs(caplog):
     classify(["Dónde está la estación", "Where is the dog?", "Gdzie jest dworzec?"])
     (record,) = caplog.records
     assert record.getMessage().startswith("2 of 3 inputs are unusual; the first: 3 of 4 words")
+
+
+def test_a_text_without_words_is_noted(words):
+    for text in ("12345", "3.14 + 2"):
+        assert "it has no words" in words.note(text)
+    assert not words.note(" \n")
+
+
+def test_one_unknown_word_is_singular(words):
+    assert "1 of 1 words is not in its training data" in words.note("zyzzyva")

@@ -19,6 +19,14 @@ def test_hops_are_drawn_with_supporting_sentences_marked(tmp_path):
     assert see.save(figure, tmp_path / "hops.png").stat().st_size > 1000
 
 
+def test_the_colour_bar_of_a_short_story_has_room_for_its_label():
+    figure = see.story_hops(["A dog."], torch.ones(3, 1), "Who? dog")
+    figure.canvas.draw()
+    label = figure.axes[1].yaxis.label.get_window_extent()
+    assert label.y0 >= 0
+    assert label.y1 <= figure.bbox.height
+
+
 def test_wrong_shapes_are_refused():
     with pytest.raises(BadInput, match="weights of 2 sentences do not fit 1"):
         see.story_hops(["A dog."], torch.ones(1, 2))

@@ -131,7 +131,7 @@ def test_texts_and_images_are_not_taken_for_one_another(model, translator_folder
         (["see", "Two dogs.", "--model", model], "cannot read Two dogs.: no such file"),
         (["classify", "Two dogs.", "--model", model], "takes images, and there is no file 'Two dogs.'"),
         (["classify", "photo.png", "--model", "languages"], "is an image, and languages is a TextClassifier"),
-        (["translate", "Two dogs.", "--model", model], "is a ImageClassifier"),
+        (["translate", "Two dogs.", "--model", model], "is an ImageClassifier"),
     ):
         done = warm(*words, cwd=tmp_path)
         assert (done.status, len(done.complaints), done.out) == (1, 1, ""), done

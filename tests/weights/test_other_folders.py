@@ -61,3 +61,9 @@ def test_odd_fields_do_not_break_the_card(tmp_path, config):
     found = str(show(str(folder(tmp_path, {"a": {"shape": [2]}}, config))))
     assert "\x1b" not in found
     assert len(found) < 5000
+
+
+def test_only_a_model_that_reads_text_misses_a_tokenizer(tmp_path):
+    vit = {"model_type": "vit", "architectures": ["ViTForImageClassification"]}
+    assert "missing" not in show(str(folder(tmp_path, {}, vit)))
+    assert "tokenizer.json" in show(str(folder(tmp_path, {})))

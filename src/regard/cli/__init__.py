@@ -17,6 +17,7 @@ import errno
 import inspect
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -30,7 +31,7 @@ import typer.main
 
 import regard
 from regard.core.errors import RegardError, is_out_of_memory
-from regard.core.terminal_text import printable
+from regard.core.terminal_text import printable, terminal_width, wrap
 
 FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
@@ -76,9 +77,13 @@ def is_debug() -> bool:
 
 
 def print_status(line: str) -> None:
-    """Print a line on stderr."""
-    with suppress(OSError):  # where stderr is gone, nobody can be told
-        print(f"regard: {printable(line, kept=chr(10))}", file=sys.stderr, flush=True)
+    """Print a line on stderr; on a terminal it is broken between words."""
+    with suppress(OSError, ValueError):  # where stderr is gone, nobody can be told
+        text, width = f"regard: {printable(line, kept=chr(10))}", sys.stderr and terminal_width(sys.stderr)
+        if width:
+            fitted = (wrap(each, width, hanging=8) if len(each) > width else [each] for each in text.split("\n"))
+            text = "\n".join(line for lines in fitted for line in lines)
+        print(text, file=sys.stderr, flush=True)
 
 
 def describe_error(error: BaseException) -> tuple[str, int]:
@@ -98,6 +103,8 @@ def describe_error(error: BaseException) -> tuple[str, int]:
         return "out of memory; give it less at a time, or a smaller model", FAILED
     if callable(getattr(error, "format_message", None)):  # the command line's own: a wrong option, a missing argument
         words = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+        words = re.sub(r"Value error, |, unable to parse string as \w+ \w+", "", words)  # typer's, from pydantic
+        words = words.replace("Input should be", "it should be")
         return f"{words[:1].lower()}{words[1:]}{_help_hint(error)}", USAGE
     again = "run again with REGARD_DEBUG=1 for the traceback"
     return f"this should not have happened: {type(error).__name__}: {text} ({again})", BUG
@@ -115,6 +122,7 @@ class _LogHandler(logging.Handler):
 def _run(words: Sequence[str]) -> int:
     """Parse the words and run the verb; not by the parser's own `main`, which handles errors its own way."""
     command: Any = typer.main.get_command(_app())
+    _simplify_help(command)
     try:
         with command.make_context("regard", [*words] or ["--help"]) as context:
             result = command.invoke(context)
@@ -123,6 +131,19 @@ def _run(words: Sequence[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0
+
+
+def _simplify_help(command: Any, above: Any = None) -> None:
+    """Take from the help of a command, and of those below it, what some versions of typer add: <bool> after a flag, as
+    if a value had to follow, <list[str]> after an argument, and its dots twice."""
+    context = typer.Context(command, parent=above, **command.context_settings)
+    for each in filter(None, (*command.params, command.get_help_option(context))):
+        if getattr(each, "is_flag", False) or each.param_type_name == "argument":
+            each.display_type_rich = lambda ctx: None
+        if any("...}..." in piece or "...]..." in piece for piece in each.get_usage_pieces(context)):
+            each.metavar = each.metavar.removesuffix("...")
+    for each in getattr(command, "commands", {}).values():
+        _simplify_help(each, context)
 
 
 def _app() -> typer.Typer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ def answer(
     ] = DEFAULT,
     k: Annotated[int, typer.Option("-k", "--top-k", min=1, metavar="N", help="Answers to print.")] = 1,
     see: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write a picture (.png, .svg) of what was read.")
+        Path | None, typer.Option(metavar="FILE", help="Write a picture (.png, .svg) of what was read.")
     ] = None,
     as_json: Json = False,
     device: Device = "auto",
@@ -41,14 +42,18 @@ def answer(
     import sys
 
     from regard import see as pictures
+    from regard.cli.lines import check_no_file
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.core.errors import BadInput
+    from regard.cli.see import check_output_files
+    from regard.core.errors import BadInput, with_article
     from regard.tasks.memory.stories import StoryAnswerer
     from regard.tasks.text.extractive_qa import QuestionAnswerer
 
+    check_no_file(text, how="; - reads it from stdin: regard answer - QUESTION < {}")
+    check_output_files([see] if see else (), page=False)
     found: Any = load_predictor(model)
     if not isinstance(found, (StoryAnswerer, QuestionAnswerer)):
-        raise BadInput(f"{model} is a {type(found).__name__}, which does not answer questions")
+        raise BadInput(f"{model} is {with_article(type(found).__name__)}, which does not answer questions")
     prepare_predictor(found, device)
     story = sys.stdin.read() if text == "-" else text
     figure: Figure | None = None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Json
+from regard.cli.options import Device, Json, say_unusual
 from regard.cli.photos import Model
 
 
@@ -42,8 +42,8 @@ def ask(
     from regard.cli import print_status
     from regard.cli.photos import default_photo_model
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.cli.see import check_output_files, draw
-    from regard.core.errors import BadInput
+    from regard.cli.see import check_output_files, draw, replaced_note
+    from regard.core.errors import BadInput, with_article
     from regard.interpret.figures import make_figure
     from regard.interpret.inspection import inspect
     from regard.modalities.classes import Classes
@@ -54,20 +54,25 @@ def ask(
     model = default_photo_model("ask", Classes, asks=True) if model is None else model
     found = load_predictor(model)
     if not isinstance(found, VisualQuestionAnswerer):
-        raise BadInput(f"{model} is a {type(found).__name__}; regard ask needs a model of questions about pictures.")
+        raise BadInput(
+            f"{model} is {with_article(type(found).__name__)}; regard ask needs a model of questions about pictures."
+        )
     prepare_predictor(found, device)
     item = found.read_item({"image": picture, "question": question})
+    (note,) = found.domain_notes([item])
+    say_unusual(note)
     if see is None:
         (answer,) = found.predict([item], found.fill_options({}))
     else:
         inspection = inspect(found, item, name=model)
         answer = inspection.prediction  # type: ignore[attr-defined]
         if answer.label != NOT_LEARNED:
+            was_there = see.exists()
             for file in draw(make_figure(inspection, source=picture.name), [see]):
-                print_status(f"drawn: {file}")
+                print_status(f"drawn: {file}{replaced_note(was_there)}")
     answer = answer.top(k)
     if as_json:
-        print(json.dumps(answer.to_json(), ensure_ascii=False))
+        print(json.dumps(answer.to_json() | ({"warning": note} if note else {}), ensure_ascii=False))
     else:
         for label, probability in answer.probabilities.items():
             print(f"{label}\t{probability:.4f}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.lines import Line, OutputFile
+from regard.cli.lines import Line, OutputFile, check_no_file
 from regard.cli.options import is_strict
 from regard.core.errors import BadInput, RegardError, oom_advice, shorten
 from regard.core.terminal_text import printable
@@ -249,6 +249,9 @@ def line_items(
 def argument_items(predictor: Predictor, arguments: Sequence[str]) -> Iterator[list[Item]]:
     """Yield the items that the arguments of a command mean: of one input field all of them, of several one item."""
     kinds = predictor.inputs
+    for word, kind in zip(arguments, [*kinds.values()] * (len(arguments) if len(kinds) == 1 else 1), strict=False):
+        if kind.kind == "text":
+            check_no_file(word, how="")
     if len(kinds) == 1:
         ((field, kind),) = kinds.items()
         yield from in_batches(

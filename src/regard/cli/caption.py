@@ -48,8 +48,8 @@ def caption(
     from regard.cli.options import make_options
     from regard.cli.photos import default_photo_model, load_photo_model
     from regard.cli.prepare import prepare_predictor
-    from regard.cli.see import check_output_files, draw
-    from regard.core.errors import BadInput
+    from regard.cli.see import check_output_files, draw, replaced_note
+    from regard.core.errors import BadInput, with_article
     from regard.interpret.figures import make_figure
     from regard.interpret.inspection import inspect
     from regard.modalities.text import Text
@@ -58,7 +58,9 @@ def caption(
     name = default_photo_model("caption", Text) if model is None else model
     found = load_photo_model("caption", Text, name)
     if not isinstance(found, Captioner):
-        raise BadInput(f"{name} is a {type(found).__name__}; regard caption needs a model that writes captions.")
+        raise BadInput(
+            f"{name} is {with_article(type(found).__name__)}; regard caption needs a model that writes captions."
+        )
     if see is not None:
         check_output_files([see])
         if len(photos) != 1 or Path(photos[0]).is_dir():
@@ -75,9 +77,10 @@ def caption(
 
     def also(result: Result) -> None:
         if see is not None:
+            was_there = see.exists()
             figure = make_figure(inspect(found, {"image": result.value}, name=name), source=result.item.name)
             for file in draw(figure, [see]):
-                print_status(f"drawn: {file}")
+                print_status(f"drawn: {file}{replaced_note(was_there)}")
 
     runner = BatchRunner.of(found, options, "caption", "give fewer or smaller photos")
     return runner.run(argument_items(found, photos), show, as_json, also=also)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, with_article
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Result
@@ -113,14 +113,14 @@ def load_classifier(found: Any, name: str, labels: str | None, device: str = "au
     kind = type(found).__name__
     if labels is not None:
         if not isinstance(found, TextEmbedder):
-            raise BadInput(f"{name} is a {kind}; --labels needs a model of text embeddings, such as minilm")
+            raise BadInput(f"{name} is {with_article(kind)}; --labels needs a model of text embeddings, such as minilm")
         return ZeroShotClassifier(prepare_predictor(found, device), labels.split(","))
     if pairs and isinstance(found, FillMask):
         return NextSentenceClassifier(prepare_predictor(found, device))
     if not isinstance(found, Predictor) or found.outputs is not Classes:
         hint = "; give it --labels" if isinstance(found, TextEmbedder) else ""
         hint = "; with --pairs it predicts which texts follow" if getattr(found, "has_nsp_head", False) else hint
-        raise BadInput(f"{name} is a {kind}, not a classifier{hint}")
+        raise BadInput(f"{name} is {with_article(kind)}, not a classifier{hint}")
     if pairs and type(found) is TextClassifier:
         found = TextPairClassifier(found.model, found.text, found.labels, found.max_length)
     return prepare_predictor(found, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten, with_article
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Result, Show
@@ -43,7 +43,7 @@ def classify_files(
     """Classify each file by the model of a name, and return the exit status."""
     from regard.cli import print_status
     from regard.cli.batch_runner import BatchRunner, argument_items
-    from regard.cli.images import describe_labels
+    from regard.cli.images import describe_labels, path_exists
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.core.terminal_text import printable
     from regard.modalities.classes import Classes
@@ -51,7 +51,9 @@ def classify_files(
 
     found = load_predictor(name)
     if not isinstance(found, Predictor) or [*found.inputs.values()] != [kind] or found.outputs is not Classes:
-        raise BadInput(f"{words[0]} is a {noun}, and {name} is a {type(found).__name__}, which takes none")
+        raise BadInput(f"{words[0]} is a {noun}, and {name} is {with_article(type(found).__name__)}, which takes none")
+    if not any(path_exists(word) for word in words):
+        raise BadInput(f"there is no file {shorten(words[0], 300)}")
     classifier = prepare_predictor(found, device)
     print_status(describe_labels(name, classifier))
     is_named = len(words) != 1

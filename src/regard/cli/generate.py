@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Int8, Json, Verbose, make_options, with_options
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, with_article
 from regard.decoding.generation_config import ContinuationConfig
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def generate(
     from regard.cli import lines, print_status
     from regard.cli.batch_runner import BatchRunner, line_items
 
+    for each in prompt or ():
+        lines.check_no_file(each)
     source = iter([[lines.Line(*each) for each in enumerate(prompt, 1)]]) if prompt else lines.read_lines(None, "text")
     one_prompt = len(prompt or ()) == 1
     generator = load_generator(model, device, int8, is_single and (bool(stream) or one_prompt))
@@ -101,7 +103,7 @@ def load_generator(model: str, device: str = "auto", int8: bool = False, alone: 
         if isinstance(found, Translator):
             raise BadInput(f"{model} is a translator; use it with regard translate")
         why = "it has no vocabulary (tokenizer.json)" if hasattr(found, "parameters") else "its output is not a text"
-        raise BadInput(f"{model} is a {type(found).__name__}, which cannot continue a text: {why}")
+        raise BadInput(f"{model} is {with_article(type(found).__name__)}, which cannot continue a text: {why}")
     return prepare_predictor(found, device, int8, alone)
 
 

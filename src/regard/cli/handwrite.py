@@ -76,12 +76,13 @@ def handwrite(
     from regard import see
     from regard.cli import FAILED, print_status
     from regard.cli.prepare import load_predictor_as, prepare_predictor
-    from regard.cli.see import check_output_files, free_name
+    from regard.cli.see import check_output_files, free_name, replaced_note
     from regard.core.errors import BadInput
     from regard.tasks.strokes.handwriting import HandwritingSynthesizer
 
     out = free_name(Path("handwriting.png")) if out is None else out
     check_output_files([out], page=False)
+    done = f"drawn: {out}{replaced_note(out.exists())}"
     write = prepare_predictor(
         load_predictor_as(HandwritingSynthesizer, model, "which does not write by hand; see regard list zoo"), device
     )
@@ -97,7 +98,7 @@ def handwrite(
     for number, line in enumerate(lines if as_json else (), 1):
         print(json.dumps({"number": number, "input": line.text, **line.to_json()}, ensure_ascii=False))
     if not as_json:
-        print(f"drawn: {out}")
+        print(done)
     cut = [line.text for line in lines if not line.finished]
     for each in cut:
         print_status(f"'{each}' is cut off: its end was not reached; try another --seed or a higher --bias")

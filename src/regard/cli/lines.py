@@ -9,6 +9,7 @@ Out: to stdout as they come, or to a file that appears under its name only when 
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import secrets
@@ -30,6 +31,10 @@ CHUNK = 1 << 16  # bytes read at a time
 FIRST_BATCH, LARGEST_BATCH = 32, 1024  # lines in the first window, and in the largest
 BATCH_CHARACTERS = 500_000  # characters after which a window is full
 PAUSE = 0.05  # seconds of silence after which a window is answered as it is
+
+SNIFF_BYTES = 4096  # bytes of a file that are asked whether it is a text
+MOST_ODD = 16  # bytes that are not UTF-8, and control characters, with which it is none
+DOCUMENTS = (b"%PDF", b"PK\x03\x04")  # how PDF and Word files begin
 
 MAX_NAME = 1024  # characters of the name of a file
 
@@ -56,11 +61,27 @@ def open_lines(path: str | Path) -> BinaryIO:
     try:
         if Path(path).is_dir():
             raise BadInput(f"{path} is a folder, not a file")
-        return open(path, "rb", buffering=0)
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 -- whoever asked for it reads it
     except FileNotFoundError:
         raise BadInput(f"there is no file {path}") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"cannot read {path}: {(getattr(error, 'strerror', None) or str(error)).lower()}") from None
+    _check_text(file, str(path))
+    return file
+
+
+def _check_text(file: BinaryIO, name: str) -> None:
+    """Refuse a file that holds no text, by its beginning; a pipe is read as it comes."""
+    try:
+        begins = os.pread(file.fileno(), SNIFF_BYTES, os.lseek(file.fileno(), 0, os.SEEK_CUR))
+    except (OSError, ValueError):  # a pipe has no beginning
+        return
+    if begins.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in begins:
+        raise BadInput(f"{name} is UTF-16; save it as UTF-8")
+    text = begins.decode("utf-8", "replace")
+    odd = min(text.count("\ufffd"), len(_CONTROL.findall(text)))  # a damaged text has a few of either
+    if begins.startswith(DOCUMENTS) or odd >= MOST_ODD:
+        raise BadInput(f"{name} holds no plain text; give a text file, a sentence a line")
 
 
 def stdin(what: str) -> BinaryIO:
@@ -71,6 +92,8 @@ def stdin(what: str) -> BinaryIO:
         raise BadInput(f"there are no {what}, and no stdin to read them from")
     if sys.stdin.isatty():
         print_status(f"reading {what} from the terminal, line by line; Ctrl-D ends it")
+    else:
+        _check_text(sys.stdin.buffer, "stdin")
     return sys.stdin.buffer
 
 
@@ -80,13 +103,15 @@ def lines_from_arguments(texts: Iterable[str]) -> Iterator[list[Line]]:
     yield [_decode_line(number, os.fsencode(row)) for number, row in enumerate(rows, 1)]
 
 
-def check_no_file(text: str) -> None:
-    """Refuse a text that is the name of a file, or was meant to be: its lines come from stdin."""
+def check_no_file(text: str, how: str = "; to read its lines write: < {}") -> None:
+    """Refuse a text that is the name of a file, or was meant to be; `how` its lines are given instead."""
     is_file = "." in text and len(text) < MAX_NAME and "\n" not in text and os.path.isfile(text)
     if is_file:
-        raise BadInput(f"{text} is a file, and a text is expected; to read its lines write: < {text}")
+        raise BadInput(f"{text} is a file, and a text is expected{how.format(text)}")
     if _TEXT_FILE.fullmatch(text):
-        raise BadInput(f"there is no file {text}; give a text in quotes, or the lines of a file: < FILE")
+        raise BadInput(
+            f"there is no file {text}; give a text in quotes{', or the lines of a file: < FILE' if how else ''}"
+        )
 
 
 def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.core.errors import RegardError
+from regard.core.errors import BadInput, RegardError
 
 Device = Annotated[
     str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, ...; auto is the GPU where there is one.")
@@ -39,6 +39,16 @@ _strict: ContextVar[bool] = ContextVar("strict", default=False)
 def is_strict() -> bool:
     """Return whether an input that is unlike the training data of a model is an error in this command (--strict)."""
     return _strict.get()
+
+
+def say_unusual(note: str) -> None:
+    """Say on stderr what is unusual about the one input of a command ("" where nothing is); with --strict refuse it."""
+    from regard.cli import print_status
+
+    if note and is_strict():
+        raise BadInput(note)
+    if note:
+        print_status(note)
 
 
 def with_strict(verb: Verb) -> Verb:

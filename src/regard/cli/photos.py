@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, with_article
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Result
@@ -69,7 +69,7 @@ def predict_photos(
 
     def also(result: Result) -> None:
         if draw is not None:
-            print_status(f"drawn: {draw_result(result, draw)}")
+            print_status(draw_result(result, draw))
 
     if labels := getattr(predictor, "labels", None):
         more = f" and {len(labels) - 10:,} more" if len(labels) > 10 else ""
@@ -87,7 +87,9 @@ def load_photo_model(verb: str, kind: type[Output], name: str | None) -> Predict
     found = load_predictor(name)
     if not takes_images(found) or found.outputs is not kind:
         what = type(found).__name__
-        raise BadInput(f"{name} is a {what}; regard {verb} needs a model from photos to {kind.__name__.lower()}.")
+        raise BadInput(
+            f"{name} is {with_article(what)}; regard {verb} needs a model from photos to {kind.__name__.lower()}."
+        )
     made: Predictor = found
     return made
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json, make_options
-from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean, with_article
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Item, Result
@@ -72,9 +72,11 @@ def run(
 
     found = load_predictor(model)
     if not isinstance(found, Predictor):
-        raise BadInput(f"{model} is a {type(found).__name__} without a task, so it has no declared inputs.")
+        raise BadInput(f"{model} is {with_article(type(found).__name__)} without a task, so it has no declared inputs.")
     if "--help" in words or "-h" in words:
-        print(describe_options(model, found))
+        from regard.core.terminal_text import terminal_width
+
+        print(describe_options(model, found, terminal_width()))
         return 0
     try:
         arguments, values = parse_options(type(found), words)
@@ -89,7 +91,7 @@ def run(
 
     def draw(result: Result) -> None:
         if out is not None:
-            print_status(f"drawn: {draw_result(result, out)}")
+            print_status(draw_result(result, out))
 
     def show(result: Result) -> list[str]:
         if result.output is None:
@@ -138,25 +140,33 @@ def parse_options(cls: type[Predictor], words: Sequence[str]) -> tuple[list[str]
     return arguments, values
 
 
-def describe_options(name: str, predictor: Predictor) -> str:
-    """Return the help of one model: its inputs, its output and its options."""
+def describe_options(name: str, predictor: Predictor, width: int | None = None) -> str:
+    """Return the help of one model: its inputs, its output and its options, in lines of a width."""
+    from regard.core.terminal_text import fit_table
+
     cls = type(predictor)
     takes = ", ".join(f"{field} ({kind.__name__})" for field, kind in cls.inputs.items())
     lines = [f"{name}: {cls.__name__}", f"  inputs   {takes}", f"  output   {cls.outputs.__name__}"]
-    hints = typing.get_type_hints(cls.options)
-    rows = []
+    hints, rows = typing.get_type_hints(cls.options), []
     for option in fields(cls.options):
-        hint = hints[option.name]
-        kind = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
         value = predictor.option_defaults.get(option.name, option.default)
-        default = "" if value in (MISSING, None, "", ()) else f"[default: {value}]"
-        rows.append(
-            (f"--{option.name.replace('_', '-')}", kind, f"{option.metadata.get('help', '')} {default}".strip())
-        )
+        default = "" if value in (MISSING, None, "", ()) or value is False else f" [default: {value}]"
+        flag = f"--{option.name.replace('_', '-')} {_value_name(hints[option.name])}".rstrip()
+        rows.append({"option": flag, "description": f"{option.metadata.get('help', '')}{default}".strip()})
     if rows:
-        wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines += ["  options", *(f"    {a:{wide[0]}}  {b:{wide[1]}}  {c}".rstrip() for a, b, c in rows)]
+        table = fit_table(rows, ("option", "description"), (width or 10_000) - 4, first=max(map(len, hints)) + 8)
+        lines += ["  options", *(f"    {line}" for line in table.split("\n")[1:])]
     return "\n".join(lines)
+
+
+def _value_name(hint: Any) -> str:
+    """Return how the help names the value of an option; a flag has none."""
+    known = [_value_name(each) for each in typing.get_args(hint) if each not in (type(None), ...)]
+    if typing.get_origin(hint) is typing.Literal:
+        return "|".join(map(str, typing.get_args(hint)))
+    if known:
+        return f"{known[0]}..." if typing.get_origin(hint) is tuple else "|".join(each or "true" for each in known)
+    return {bool: "", int: "N", float: "X", str: "TEXT"}.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def _json_items(predictor: Predictor, rows: Path) -> Iterator[list[Item]]:
@@ -181,22 +191,24 @@ def _read_row(predictor: Predictor, line: str) -> Any:
     return predictor.read_item(values)
 
 
-def draw_result(result: Result, out: Path) -> Path:
-    """Draw the output of a result over its picture, to a file or into a folder, and return the file.
+def draw_result(result: Result, out: Path) -> str:
+    """Draw the output of a result over its picture, to a file or into a folder, and return the line that says so.
 
     A file is .png or .svg; that of a picture drawn in steps may be .gif.
     """
+    from regard.cli.see import replaced_note
     from regard.core.files import atomic_write
     from regard.modalities.generated_image import GeneratedImage
     from regard.see.outputs import draw_output, is_drawable
 
     item, output, name = result.value, result.output, result.item.name
     path = out if out.suffix.lower() in (".png", ".svg", ".gif") else out / f"{Path(name).stem}.png"
+    done = f"drawn: {path}{replaced_note(path.exists())}"
     if isinstance(output, GeneratedImage) and path.suffix.lower() in (".png", ".gif"):
         content = output.to_gif() if path.suffix.lower() == ".gif" else output.to_png()
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(content, path)
-        return path
+        return done
     if path.suffix.lower() == ".gif":
         raise BadInput(f"{type(output).__name__} has no steps to animate; use .png or .svg.")
     photo = item if not isinstance(item, dict) else next(filter(is_drawable, item.values()), None)
@@ -204,4 +216,4 @@ def draw_result(result: Result, out: Path) -> Path:
         raise BadInput("--out draws over pictures and point clouds; this model takes none.")
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_output(photo, output, Path(name).name, path)
-    return path
+    return done

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import is_strict
+from regard.cli.options import say_unusual
 from regard.core.errors import BadInput, Unsupported, oom_advice
 
 if TYPE_CHECKING:
@@ -103,13 +103,10 @@ def see(
     head: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Which head, from 0.", show_default="their mean")
     ] = None,
-    special_tokens: Annotated[
+    no_special_tokens: Annotated[
         bool,
-        typer.Option(
-            "--special-tokens/--no-special-tokens",
-            help="Whether the first and last token, such as [CLS] and [SEP], are drawn.",
-        ),
-    ] = True,
+        typer.Option("--no-special-tokens", help="Leave out the first and the last token, such as [CLS] and [SEP]."),
+    ] = False,
     words: Annotated[
         bool,
         typer.Option("--words", help="Merge subwords into words: their columns are added, their rows averaged."),
@@ -180,24 +177,21 @@ def see(
     name, found = _load(model, inputs, from_, to)
     predictor = prepare_predictor(found, "cpu", gradients=True)
     kind = inspection_class(type(predictor))
-    options = FigureOptions(view and view.value, layer, head, special_tokens, words, query, label)
+    options = FigureOptions(view and view.value, layer, head, not no_special_tokens, words, query, label)
     more = {"target_text": target_text, "max_new_tokens": max_new_tokens, "beam_size": beam_size}
     more = {option: value for option, value in more.items() if value is not None}
     _check_options(name, figure_class(kind), options, [o for o in more if o not in kind.fields(type(predictor))[1]])
     values = _read(name, predictor, inputs) | more
     with oom_advice("use a smaller --beam-size or a shorter input"):
         inspection = inspect(predictor, values, name=parse_model_argument(name)[0])
-    if inspection.warning and is_strict():
-        raise BadInput(inspection.warning)
-    for line in filter(None, [inspection.warning]):
-        print_status(line)
+    say_unusual(inspection.warning)
     figure = make_figure(inspection, options, Path(inputs[0]).name)
     if figure.note:
         print_status(figure.note)
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     print(figure.text(width), end="\n\n")
     for file in draw(figure, files):
-        print(f"drawn: {file}{_replaced(file in replaced)}")
+        print(f"drawn: {file}{replaced_note(file in replaced)}")
     return 0
 
 
@@ -207,7 +201,8 @@ def free_name(file: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def _replaced(was_there: bool) -> str:
+def replaced_note(was_there: bool) -> str:
+    """Return what is added to the name of a file that was written."""
     return " (in place of the file that was there)" if was_there else ""
 
 
@@ -234,7 +229,7 @@ def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
     see.save(render_gallery(found, title), file)
     for family in found["families"]:
         print(f"{family['name']:22} {', '.join(each['spec'] for each in family['mechanisms'])}")
-    print(f"drawn: {file}{_replaced(replaced)}")
+    print(f"drawn: {file}{replaced_note(replaced)}")
     return 0
 
 
@@ -284,7 +279,7 @@ def draw_first_line(
 
 def _load(model: str | None, inputs: Sequence[str], source: str | None, target: str | None) -> tuple[str, Any]:
     """Return the name and the predictor of a model; without a name, the one for these kinds of input."""
-    from regard.cli import images, point_clouds, transcribe
+    from regard.cli import images, point_clouds, print_status, transcribe
     from regard.cli.answer import DEFAULT as STORIES
     from regard.cli.load_translator import load_translator
     from regard.cli.photos import default_photo_model
@@ -302,6 +297,8 @@ def _load(model: str | None, inputs: Sequence[str], source: str | None, target: 
         model = point_clouds.default_classifier()
     elif model is None and images.are_images([word]):
         model = images.default_image_classifier()
+        if hint := images.photo_hint():
+            print_status(hint)
     if model is not None and not source and not target:
         return model, load_predictor(model)
     translator = load_translator(model, source, target if target or model else "de")
@@ -342,8 +339,9 @@ def _read(name: str, predictor: Any, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _one_line(text: str) -> str:
-    from regard.cli.lines import lines_from_arguments
+    from regard.cli.lines import check_no_file, lines_from_arguments
 
+    check_no_file(text, how="")
     (window,) = lines_from_arguments([text])
     if len(window) != 1 or not window[0].text.strip():
         why = next((f"it {line.problem.split(':')[0]}" for line in window if line.problem), "give one line of text")

@@ -69,7 +69,7 @@ def load_tokenizing_model(name: str) -> Any:
     """Return what reads text under a name: a model with its vocabulary, or a vocabulary alone."""
     from regard.cli import print_status
     from regard.cli.prepare import load_predictor
-    from regard.core.errors import BadInput, RegardError
+    from regard.core.errors import BadInput, RegardError, with_article
     from regard.interpret.tokenization import can_tokenize
     from regard.models.bert import BERT
     from regard.tasks.text.encoder_base import EncoderPredictor
@@ -87,7 +87,7 @@ def load_tokenizing_model(name: str) -> Any:
     if not hasattr(found, "text") and (alone := _vocabulary(name)) is not None:  # a model that was saved without a task
         return EncoderPredictor(found, alone) if isinstance(found, BERT) else alone
     if not can_tokenize(found):
-        what = f"{name} is a {type(found).__name__}"
+        what = f"{name} is {with_article(type(found).__name__)}"
         raise BadInput(f"{what}, which reads no text by a vocabulary: there are no tokens to show")
     return found
 

@@ -63,11 +63,12 @@ def shorten(value: Any, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-MAX_SUGGESTIONS = 6
+MAX_SUGGESTIONS, MAX_KNOWN = 6, 40  # names that a message lists
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the known names with this prefix, else the closest one, else all."""
+    """Return the end of an error message: the known names with this prefix, else the closest one, else all, unless
+    they are many."""
     name, known = str(name), sorted(known)
     longer = [each for each in known if name and each.startswith(name)]
     if 0 < len(longer) <= MAX_SUGGESTIONS:
@@ -76,4 +77,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
+    if len(known) > MAX_KNOWN:
+        return f"none of the {len(known):,} known names is like it"
     return "known: " + (", ".join(known) if known else "none")
+
+
+def with_article(name: str) -> str:
+    """Return a name after "a" or "an"."""
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"

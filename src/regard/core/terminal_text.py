@@ -78,9 +78,18 @@ def _cell_width(rows: Sequence[Mapping[str, str]], column: str, most: int, width
     return min(longest, most or (NARROW_CELL if width < NARROW else MAX_CELL))
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """Return a text as lines of at most `width` characters, at least one; words stay whole where they fit."""
-    return textwrap.wrap(text, max(width, MIN_CELL), break_on_hyphens=False) or [""]
+def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
+    """Return a text as lines of at most `width` characters, at least one; words stay whole where they fit, and a number
+    keeps its percent sign. `hanging`: spaces before all lines but the first, of a message, whose paths stay whole."""
+    joined = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text)
+    lines = textwrap.wrap(
+        joined,
+        max(width, MIN_CELL),
+        subsequent_indent=" " * hanging,
+        break_on_hyphens=False,
+        break_long_words=not hanging,
+    )
+    return [line.replace("\N{NO-BREAK SPACE}%", " %") for line in lines] or [""]
 
 
 def reflow(text: str, width: int) -> str:

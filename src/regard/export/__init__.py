@@ -59,6 +59,7 @@ REFUSED = {
     "variational_image_generation": "its picture is drawn from random numbers, step by step",
     "panoptic_segmentation": "its segments are merged and renumbered by rules, which are Python",
     "graph_classification": "what it reads of a graph (degrees, eigenvectors of the Laplacian) is computed in Python",
+    "place_classification": "places are written in several ways (decimal degrees, compass points), read in Python",
 }
 
 FORMATS = ("onnx", "torch")

@@ -77,7 +77,10 @@ class WordDomain(Domain):
         unknown, n = self._unknown(text), len(_words(text))
         if _binomial_surprise(len(unknown), n, self.unknown) > self.threshold:
             which = _listed(list(dict.fromkeys(unknown)))
-            found.append(f"{len(unknown)} of {n} words are not in its training data ({which})")
+            verb = "is" if len(unknown) == 1 else "are"
+            found.append(f"{len(unknown)} of {n} words {verb} not in its training data ({which})")
+        if not n and text.strip():
+            found.append("it has no words")
         return " and ".join(reversed(found))
 
     def _text(self, value: str) -> str:

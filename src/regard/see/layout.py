@@ -88,7 +88,9 @@ class Layout:
         label: str = "attention weight",
         colours: str = COLORMAP,
     ) -> None:
-        axes = self.axes(left, top, 0.12, height)
+        """Add a colour bar with its label; beside a low map it begins above it, as far as the label needs."""
+        higher = max(0.0, min(max_label_width([label], 8) + 0.1 - height, top - 2.5 * MARGIN))
+        axes = self.axes(left, top - higher, 0.12, height + higher)
         bar = self.figure.colorbar(ScalarMappable(norm, colours), cax=axes)
         bar.outline.set(linewidth=0.5, edgecolor=MUTED_INK)
         bar.set_label(label, font=font(8), color=MUTED_INK)

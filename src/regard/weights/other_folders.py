@@ -34,7 +34,7 @@ def describe(folder: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, st
     count = count_parameters(folder)
     facts["parameters"] = f"{count:,}" if count else "not known before the weights are read"
     facts["stored as"] = f"{sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) / 2**20:.1f} MiB"
-    if missing := _missing(folder, library):
+    if missing := _missing(folder, config):
         facts["missing"] = missing
     settings = {key: shorten(json.dumps(value), MAX_VALUE) for key, value in _settings(config).items()}
     text = f"{name}, saved by {library}."
@@ -96,9 +96,9 @@ def _labels(config: Mapping[str, Any]) -> list[str]:
     return [shorten(each, MAX_VALUE) for each in found]
 
 
-def _missing(folder: Path, library: str) -> str:
+def _missing(folder: Path, config: Mapping[str, Any]) -> str:
     """Name what a model that reads text needs besides its weights."""
-    is_text = library != "timm" and not (folder / "preprocessor_config.json").is_file()
+    is_text = str(config.get("model_type")) in read_module("regard.weights.hf").DEFAULTS
     return "tokenizer.json" if is_text and not (folder / "tokenizer.json").is_file() else ""
 
 

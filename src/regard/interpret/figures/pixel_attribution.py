@@ -13,6 +13,7 @@ from regard import see
 from regard.attention.capture.watch import Traces
 from regard.attention.observed_weights import ObservedWeights
 from regard.core.errors import BadInput, UnknownName, did_you_mean, shorten
+from regard.core.terminal_text import wrap
 from regard.interpret.convolution_maps import convolution_maps, has_convolution_maps
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.interpret.image_attribution import attribute_image, pooling_attributions, watch_image
@@ -52,7 +53,7 @@ class PixelAttributionFigure(InspectionFigure):
         labels = predictor.labels
         some = labels if len(labels) <= LISTED_LABELS else labels[:: len(labels) // 4][:5]
         more = "" if len(labels) <= LISTED_LABELS else f" and {len(labels) - len(some):,} more"
-        self.note = f"Labels of {inspection.model}: {', '.join(some)}{more}. It always predicts one."
+        self.note = f"{inspection.model} knows {', '.join(some)}{more}; it says one of them whatever it is shown"
 
     def _usual_view(self) -> str:
         """Return the first of these views that the model has: tokens attend, a pooling attends, channels have gates,
@@ -76,7 +77,10 @@ class PixelAttributionFigure(InspectionFigure):
         line = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
         if self.view == "gates":
             return "\n".join([line, "", *(gate_summary(name, gate) for name, gate in self.maps.items())])
-        return f"{line}\n\n{see.text_heatmap(self.maps)}" if isinstance(self.maps, np.ndarray) else line
+        if not isinstance(self.maps, np.ndarray):
+            return line
+        says = "\n".join(wrap(f"The fuller a cell, the more: {self.caption}.", width))
+        return f"{line}\n\n{see.text_heatmap(self.maps)}\n\n{says}"
 
     def save(self, file: Path) -> None:
         from PIL import Image

@@ -13,6 +13,7 @@ from regard.core.trace import Trace
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.see.maps import to_maps
 
+_MARKS = {"</s>": "the end", "[CLS]": "the beginning", "[SEP]": "the end"}  # tokens that are no words
 _OPTIONS = ("layer", "head", "special_tokens", "words")
 
 
@@ -45,7 +46,9 @@ class TokenMapsFigure(InspectionFigure):
         """Say which map is drawn, and what its rows and columns are."""
         maps, head = to_maps(self.selected[0]), self.options.head
         many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
-        return f"{maps.title}{many if head is None else f', head {head}'}.\n{maps.explanation}"
+        marks = [mark for mark in _MARKS if mark in (*maps.rows, *maps.columns)]
+        ends = "\n" * bool(marks) + " ".join(f"{mark} is {_MARKS[mark]}." for mark in marks)
+        return f"{maps.title}{many if head is None else f', head {head}'}.\n{maps.explanation}{ends}"
 
     def save(self, file: Path) -> None:
         first, head = self.selected[0], self.options.head

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from regard.core.errors import BadInput, Unsupported
+from regard.core.errors import BadInput, Unsupported, with_article
 
 Predictor = TypeVar("Predictor")
 
@@ -23,7 +23,7 @@ def load_predictor_as(kind: type[Predictor], name: str, otherwise: str) -> Predi
     """Return the predictor of a name or folder if it is of a type; else raise an error that ends with `otherwise`."""
     found = load_predictor(name)
     if not isinstance(found, kind):
-        raise BadInput(f"{name} is a {type(found).__name__}, {otherwise}")
+        raise BadInput(f"{name} is {with_article(type(found).__name__)}, {otherwise}")
     return found
 
 

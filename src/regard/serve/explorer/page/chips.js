@@ -47,6 +47,7 @@ export class Chips {
     now?.classList.add("marked");
     now?.classList.toggle("pinned", pinned);
     now?.setAttribute("aria-selected", "true");
+    if (now && pinned && !this.element.contains(document.activeElement)) this.reach(index); // Tab comes to what is pinned
   }
 
   /** Paint again: light has become dark, or the other way round. */

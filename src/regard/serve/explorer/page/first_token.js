@@ -10,6 +10,8 @@
  * Of a word in several pieces it is the longest piece, of equal ones the last, which has read the others.
  */
 
+const BACKGROUND = 0.25; // of a picture, from which on a mask may be a background
+
 const words = (text) => new Set(text.split(" "));
 
 const PRONOUNS = words("it he she they him her them il elle ils elles lui er sie es ihn ihm");
@@ -24,9 +26,18 @@ const FUNCTION_WORDS = words(
   "me te se ce cet cette ces mon ma mes ton ta tes son sa ses au aux dans sur sous par pour avec sans en y",
 );
 
-/** The label that an output is surest of, or null. */
-export function likeliest({ label = null, boxes, masks }) {
-  return label ?? [...(boxes ?? masks ?? [])].sort((a, b) => b.score - a.score)[0]?.label ?? null;
+/** The label that an output is surest of, or null; of masks of pixels rather a thing than a background. */
+export function likeliest({ label = null, boxes, kind, masks: given }) {
+  const masks = kind === "masks" ? given : []; // the masks of a text are gaps
+  const things = masks.filter((mask) => share(mask) < BACKGROUND);
+  const found = boxes ?? (things.length ? things : masks);
+  return label ?? [...found].sort((a, b) => b.score - a.score)[0]?.label ?? null;
+}
+
+/** The share of a picture that a mask covers; `counts` are runs of pixels, the first of them outside. */
+function share({ counts }) {
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+  return sum(counts.filter((_, k) => k % 2)) / sum(counts);
 }
 
 /** The index of that token on an axis {tokens, positions, special, text}, where the answer was `label`. */

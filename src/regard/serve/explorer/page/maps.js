@@ -16,6 +16,7 @@ import { view } from "./views.js";
 
 const SIZE = 32; // cells to a side of a small map
 const AT_ONCE = 4; // requests under way
+const HOLD = 700; // milliseconds of a long press
 const EDGE = 8; // pixels around a small map that is scrolled to
 export const MEAN = -1;
 
@@ -92,7 +93,9 @@ class Grid {
     grid.style.setProperty("--heads", heads + (mean ? 1 : 0));
     grid.append(header(group.maps[0], heads, mean), ...group.maps.map((map) => this.line(map, mean)));
     grid.addEventListener("keydown", (event) => this.move(event));
-    grid.addEventListener("contextmenu", (event) => this.store.canChange && this.flip(event, event.target.closest(".cell")));
+    grid.addEventListener("contextmenu", (event) => this.rightClick(event));
+    grid.addEventListener("pointerdown", (event) => this.hold(event));
+    for (const end of ["pointerup", "pointercancel", "pointerleave"]) grid.addEventListener(end, () => clearTimeout(this.holding));
     this.box.replaceChildren(grid);
     const patches = this.asPatches(group.maps[0]);
     const drawn = view("raw", group.maps[0]).square ?? (patches ? "Each square is one head: its weights on the grid of patches." : "Each square is one head: a row per query token, a column per key token.");
@@ -115,6 +118,24 @@ class Grid {
       return made;
     });
     return element("div", { role: "row", class: "line" }, element("span", { role: "rowheader", class: "layer" }, String(map.layer)), ...cells);
+  }
+
+  rightClick(event) {
+    if (!this.store.canChange) return;
+    clearTimeout(this.holding);
+    if (this.held) event.preventDefault(); // the same long press has switched it already
+    else this.flip(event, event.target.closest(".cell"));
+  }
+
+  /** A finger that stays switches a head off as a right click does, which not every phone has. */
+  hold(event) {
+    this.held = false;
+    clearTimeout(this.holding);
+    if (event.pointerType !== "touch" || !this.store.canChange) return;
+    this.holding = setTimeout(() => {
+      this.held = true;
+      this.flip(event, event.target.closest(".cell"));
+    }, HOLD);
   }
 
   /** Switch the head under a cell off or on. */
