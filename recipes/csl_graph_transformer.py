@@ -6,7 +6,8 @@ licence    not stated, so no model is shipped
 paper      Dwivedi & Bresson, A Generalization of Transformer Networks to Graphs, 2021, arXiv:2012.09699
 machine    one CPU thread, a minute or two
 expected   100 % with Laplacian positions, 10 % without (Dwivedi et al. 2020, Murphy et al. 2019; recalled)
-measured   fold 0: 100 % of 30 graphs, with positions (seed 1, 2026-11-18); the other folds and without: not yet
+measured   100.0 % (100.0 to 100.0) of five folds with positions, seed 1; without (1,200 updates) 10.0 % of five folds
+           with 1,200 updates 98.0 % (93.3 to 100.0) with positions: the validation loss was still falling
 command    regard train csl_graph_transformer --out runs/csl
            regard train csl_graph_transformer data.positions=none data.position_dim=0 --out runs/csl_none
            regard eval runs/csl
@@ -27,5 +28,5 @@ def recipe() -> Recipe:
         model=Config(width=48, heads=4, layers=3),
         task=graph_classification.Config(),
         data=CSL(positions="laplacian", position_dim=16, batch_size=15),
-        train=replace(TRAIN, steps=1200),
+        train=replace(TRAIN, steps=3000),
     )

@@ -6,7 +6,7 @@ licence    not stated, so no model is shipped
 paper      Kipf & Welling, GCN, ICLR 2017, arXiv:1609.02907
 machine    one CPU thread, a few minutes
 expected   RMSE 0.97 (recalled: graph convolution of MoleculeNet, on its own random splits)
-measured   not yet
+measured   RMSE 0.988 (0.963 to 1.008), 3 seeds
 command    regard train esol_gcn --out runs/esol_gcn
            regard eval runs/esol_gcn
 """

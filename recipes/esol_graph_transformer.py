@@ -6,7 +6,7 @@ licence    not stated, so no model is shipped
 paper      Dwivedi & Bresson, A Generalization of Transformer Networks to Graphs, 2021, arXiv:2012.09699
 machine    one CPU thread, a few minutes
 expected   RMSE 0.58 (recalled: MPNN of MoleculeNet, on its own random splits)
-measured   not yet
+measured   RMSE 0.820 (0.788 to 0.846), 3 seeds; GCN by the same recipe 0.988 (0.963 to 1.008), 3 seeds
 command    regard train esol_graph_transformer --out runs/esol
            regard eval runs/esol
 """

@@ -5,8 +5,8 @@ data       MUTAG, 188 graphs; fold data.fold of ten is for test, the next one fo
 licence    not stated, so no model is shipped
 paper      Kipf & Welling, GCN, ICLR 2017, arXiv:1609.02907
 machine    one CPU thread, a minute for each fold
-expected   not known yet
-measured   not yet
+expected   85 to 90 % (recalled: DGCNN 85.8, GIN 89.4 at the best epoch over the test folds)
+measured   82.2 % of ten folds (66.7 to 88.9), seed 1
 command    regard train mutag_gcn data.fold=0 --out runs/mutag_gcn_0
            regard eval runs/mutag_gcn_0
 """

@@ -6,7 +6,7 @@ licence    not stated, so no model is shipped
 paper      Dwivedi & Bresson, A Generalization of Transformer Networks to Graphs, 2021, arXiv:2012.09699
 machine    one CPU thread, a minute or two for each fold
 expected   85 to 90 % (recalled: DGCNN 85.8, GIN 89.4 at the best epoch over the test folds)
-measured   not yet
+measured   79.4 % of ten folds (61.1 to 94.4), seed 1; GCN by the same recipe 82.2 % (66.7 to 88.9)
 command    regard train mutag_graph_transformer data.fold=0 --out runs/mutag_0
            regard eval runs/mutag_0
 """

@@ -672,3 +672,17 @@ def test_task_without_a_section_is_refused(isolated_script, tmp_path, capsys):
 
 def test_every_benchmark_has_a_title(script):
     assert {file.stem for file in script.SPEED.glob("*.json")} <= script.BENCHMARK_TITLES.keys()
+
+
+def test_a_row_of_folds_says_how_many_and_a_published_error_shares_its_column(script):
+    from results_tables import format_seeds
+    from results_tasks import space_section
+
+    assert format_seeds([{"seed": 1, "fold": 0}, {"seed": 1, "fold": 1}]) == "1 (2 folds)"
+    assert format_seeds([{"seed": 1}, {"seed": 2}]) == "1, 2"
+    score = {"split": "test", "metric": "rms_error", "value": 0.8}
+    run = {"system": "ours", "corpus": "graphs_esol", "task": "graph_regression", "seed": 1, "scores": [score]}
+    line = {"system": "theirs", "corpus": "graphs_esol", "unit": "graph", "where": "a paper", "checked": True}
+    page = "\n".join(space_section([run], [line | score | {"value": 0.9}]))
+    assert "| system | RMSE | seeds |" in page
+    assert "| published: theirs | 0.9 |" in page

@@ -6,8 +6,9 @@ import { element, modelOptions } from "./element.js";
 import { answer } from "./output.js";
 
 const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz", graph: ".edges,.edgelist,.graphml" };
-const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud", graph: "Graph" };
+const LABELS = { text: "Text", image: "Image", audio: "Recording", points: "Point cloud", graph: "Graph", place: "Place" };
 const NAMES = { image: "an image", audio: "a recording", points: "a point cloud", graph: "a graph" };
+const HINTS = { text: "A sentence", place: "Latitude, longitude" };
 const EXAMPLES = { // for inputs without examples on the server
   text: ["The animal did not cross the street because it was too tired."],
   audio: [{ title: "Six spoken digits", file: "digits.wav" }],
@@ -62,7 +63,7 @@ class Input {
   }
 
   type(kind) {
-    this.text = element("textarea", { id: "text", rows: 4, spellcheck: "false", dir: "auto", placeholder: kind === "text" ? "A sentence" : `${kind} as JSON` });
+    this.text = element("textarea", { id: "text", rows: 4, spellcheck: "false", dir: "auto", placeholder: HINTS[kind] ?? `${kind} as JSON` });
     this.text.addEventListener("keydown", (event) => {
       const send = event.key === "Enter" && (event.ctrlKey || event.metaKey);
       if (!send) return;
