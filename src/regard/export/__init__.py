@@ -58,7 +58,6 @@ REFUSED = {
     "super_resolution": "pixels are sampled one after another by a search of its own",
     "variational_image_generation": "its picture is drawn from random numbers, step by step",
     "panoptic_segmentation": "its segments are merged and renumbered by rules, which are Python",
-    "place_classification": "no script that reads places on the globe is written for it",
     "graph_classification": "what it reads of a graph (degrees, eigenvectors of the Laplacian) is computed in Python",
     "place_classification": "places are written in several ways (decimal degrees, compass points), read in Python",
 }
