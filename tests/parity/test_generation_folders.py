@@ -1,6 +1,7 @@
 """A folder of transformers writes what its generation settings say: what `generate` writes, or what is named."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -189,8 +190,12 @@ def test_folders_without_settings_have_the_defaults_of_regard(folder, tmp_path):
     for kind in KINDS:
         made, _ = folder(kind)
         predictor = regard.load(made)
-        assert predictor.fill_options({}) == predictor.options()
-    assert predictor.fill_options({}).sample
+        found, defaults = predictor.fill_options({}), predictor.options()
+        if getattr(found, "max_new_tokens", None) is not None:  # of a model with few positions half of them
+            assert found.max_new_tokens <= defaults.max_new_tokens
+            defaults = replace(defaults, max_new_tokens=found.max_new_tokens)
+        assert found == defaults
+    assert found.sample
 
 
 def test_settings_survive_saving(folder, tmp_path):
