@@ -116,10 +116,10 @@ def test_attention_is_a_loop_over_edges_with_a_bias_for_each_type_in_value_and_g
 def test_attention_over_a_list_of_edges_equals_the_masked_matrix_in_value_and_gradient(monkeypatch):
     nodes, edges, positions = graphs()
     model = next(models("nodes"))
-    assert not EdgeMask.suits(edges > 0)  # too many for a list
+    assert not EdgeMask.is_sparse(edges > 0)  # too many for a list
     found = []
     for listed in (False, True):
-        monkeypatch.setattr(EdgeMask, "suits", staticmethod(lambda allowed, listed=listed: listed))
+        monkeypatch.setattr(EdgeMask, "is_sparse", staticmethod(lambda allowed, listed=listed: listed))
         model.zero_grad()
         with regard.watch(model) as seen:
             out = model(nodes, edges, positions, LENGTHS)
@@ -134,7 +134,7 @@ def test_a_graph_of_few_edges_is_attended_edge_by_edge_with_any_bias_and_none():
     allowed = torch.eye(20, dtype=torch.bool).repeat(2, 1, 1)
     allowed[0, 3, 3], allowed[1, 5, 9] = False, True  # a query that sees nothing, and one that sees two
     q, k, v = torch.randn(3, 2, 4, 20, 8).unbind()
-    assert EdgeMask.suits(allowed)
+    assert EdgeMask.is_sparse(allowed)
     mask = EdgeMask(allowed)
     attend = SoftmaxAttention()
     for bias in (None, TensorBias(torch.randn(1, 4, 20, 20))):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from regard.weights.folder import load_model, save_model
 from regard.weights.hf import bert
 
 from ..tasks.text_data import config, data, recipe, task, written
+from .test_resume import in_pieces
 
 SHORT = [
     "train.steps=4",
@@ -258,17 +260,18 @@ def test_a_head_of_other_labels_is_new_even_if_they_are_as_many(tmp_path):
         assert ("new: head.out.weight, head.out.bias" in message) == new
 
 
-def test_a_model_of_characters_learns_those_that_it_lacks(tmp_path):
+def character_run(folder, name, text, **settings):
+    (folder / f"{name}.txt").write_text(text * 60, encoding="utf-8")
+    data = TextFile(str(folder / f"{name}.txt"), context_length=16, batch_size=2)
     model = gpt.Config(vocab=0, width=16, heads=2, layers=1, length=16)
+    return Recipe(model, language_modeling.Config(), data, Train(**{"steps": 2, "device": "cpu"} | settings))
 
-    def run(name, text, **settings):
-        (tmp_path / f"{name}.txt").write_text(text * 60, encoding="utf-8")
-        data = TextFile(str(tmp_path / f"{name}.txt"), context_length=16, batch_size=2)
-        train(Recipe(model, language_modeling.Config(), data, Train(steps=2, **settings)), tmp_path / name)
 
-    run("first", "to be or not to be; ")
+def test_a_model_of_characters_learns_those_that_it_lacks(tmp_path):
+    train(character_run(tmp_path, "old", "to be or not to be; "), tmp_path / "first")
     old = regard.load(tmp_path / "first")
-    run("second", "not 24 über ", init_from=str(tmp_path / "first"), learning_rate=0.0, weight_decay=0.0)
+    still = {"learning_rate": 0.0, "weight_decay": 0.0, "init_from": str(tmp_path / "first")}
+    train(character_run(tmp_path, "new", "not 24 über ", **still), tmp_path / "second")
     new = regard.load(tmp_path / "second")
     added = new.model.config.vocab - old.model.config.vocab
     assert added == len("24ü")
@@ -276,3 +279,20 @@ def test_a_model_of_characters_learns_those_that_it_lacks(tmp_path):
     mean = old.model.embed.weight.mean(0)
     torch.testing.assert_close(new.model.embed.weight[-added:], mean.expand(added, -1))
     assert new.text.unk not in new.text.encode_one("24 über not")
+
+
+def test_a_larger_vocabulary_is_refused_where_no_tokens_were_added(tmp_path):
+    train(character_run(tmp_path, "old", "to be or not to be; "), tmp_path / "first")
+    config = regard.load(tmp_path / "first").model.config
+    larger = build(replace(config, vocab=config.vocab + 3))  # nothing says that its ids mean the same
+    with pytest.raises(BadInput, match=r"embed\.weight is \(\d+, 16\) in the source"):
+        init_from.load_initial_weights(larger, init_from.resolve_source(str(tmp_path / "first")))
+
+
+def test_a_resumed_run_keeps_the_characters_that_were_added(tmp_path, monkeypatch):
+    train(character_run(tmp_path, "old", "to be or not to be; "), tmp_path / "first")
+    recipe = character_run(tmp_path, "new", "not 24 über ", steps=4, init_from=str(tmp_path / "first"))
+    train(recipe, tmp_path / "whole")
+    in_pieces(recipe, tmp_path / "pieces", [2], monkeypatch)
+    one, other = (read_weights(tmp_path / name / "checkpoints" / "final.safetensors") for name in ("whole", "pieces"))
+    assert all(torch.equal(one[name], other[name]) for name in one)

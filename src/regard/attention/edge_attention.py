@@ -28,8 +28,8 @@ class EdgeMask(DenseMask):
     _pairs: tuple[Tensor, Tensor, Tensor] | None = None
 
     @staticmethod
-    def suits(allowed: Bool[Tensor, "B N M"]) -> bool:
-        """Whether a list of pairs is better than the matrix: on a CPU, if they are few; compiled code has no lists."""
+    def is_sparse(allowed: Bool[Tensor, "B N M"]) -> bool:
+        """Return whether a list of pairs is faster than the matrix: few pairs on a CPU, in code that is not compiled."""
         if allowed.device.type != "cpu" or torch.compiler.is_compiling():
             return False
         return int(allowed.sum()) * SHARE <= allowed.numel()

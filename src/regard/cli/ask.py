@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Json, say_unusual
+from regard.cli.options import Device, Json, print_domain_note
 from regard.cli.photos import Model
 
 
@@ -60,7 +60,7 @@ def ask(
     prepare_predictor(found, device)
     item = found.read_item({"image": picture, "question": question})
     (note,) = found.domain_notes([item])
-    say_unusual(note)
+    print_domain_note(note)
     if see is None:
         (answer,) = found.predict([item], found.fill_options({}))
     else:

@@ -41,7 +41,7 @@ def is_strict() -> bool:
     return _strict.get()
 
 
-def say_unusual(note: str) -> None:
+def print_domain_note(note: str) -> None:
     """Say on stderr what is unusual about the one input of a command ("" where nothing is); with --strict refuse it."""
     from regard.cli import print_status
 

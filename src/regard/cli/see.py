@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import say_unusual
+from regard.cli.options import print_domain_note
 from regard.core.errors import BadInput, Unsupported, oom_advice
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def see(
     values = _read(name, predictor, inputs) | more
     with oom_advice("use a smaller --beam-size or a shorter input"):
         inspection = inspect(predictor, values, name=parse_model_argument(name)[0])
-    say_unusual(inspection.warning)
+    print_domain_note(inspection.warning)
     figure = make_figure(inspection, options, Path(inputs[0]).name)
     if figure.note:
         print_status(figure.note)

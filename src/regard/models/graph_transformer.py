@@ -128,7 +128,7 @@ class GraphTransformer(ModelContract):
             along = (edges > 0) | torch.eye(n, dtype=torch.bool, device=edges.device)
             if lengths is not None:
                 along = along & (torch.arange(n, device=edges.device) < lengths.to(edges.device)[:, None, None])
-            if EdgeMask.suits(along):
+            if EdgeMask.is_sparse(along):
                 return EdgeMask(along), bias
             mask = DenseMask(along)
         return mask, TensorBias(bias.dense())  # made once for all layers

@@ -91,8 +91,10 @@ class SplitTask(Generic[Part]):
         found: str = train.fingerprint()
         return found
 
-    def extend_vocabulary(self) -> None:
-        """Add to the vocabulary of the model that training starts from what the data need; by default nothing."""
+    def extend_vocabulary(self) -> int:
+        """Add to the vocabulary of the model that training starts from what the data need, behind the tokens that it
+        has; return how many tokens. By default there are none."""
+        return 0
 
     def ready(self, score: bool) -> None:
         """Raise an error now if there is no validation split."""

@@ -85,10 +85,13 @@ def resolve_source(name: str) -> Path:
 
 
 @torch.no_grad()
-def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] | None = None) -> str:
+def load_initial_weights(
+    model: nn.Module, source: Path, labels: Sequence[str] | None = None, added_tokens: int = 0
+) -> str:
     """Copy the weights that fit into a model, and return a line that says what was copied and what is new.
 
-    With `labels`, those of the model, a head for as many other labels is new.
+    With `labels`, those of the model, a head for as many other labels is new. `added_tokens` of the model's vocabulary
+    stand behind those of the source.
     """
     try:
         saved = load_source(source)
@@ -100,7 +103,7 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
         return _load_part(model, source_model, source)
     own, source_tensors = named_tensors(model), named_tensors(source_model)
     may_differ = (*HEAD_PREFIXES, *_mechanisms(model), *_mechanisms(source_model))
-    new, wrong, added = [], [], 0
+    new, wrong = [], []
     for name, x in own.items():
         if others and name.startswith(CLASS_HEADS) and x.shape[:1] == (len(labels or ()),):
             new.append(name)
@@ -108,9 +111,8 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
             copy_values(x, source_tensors[name])
         elif (resized := _resize_positions(model, source_model, name)) is not None:
             copy_values(x, resized)
-        elif (extended := _extend_tokens(model, source_model, source_tensors.get(name))) is not None:
+        elif (extended := _extend_tokens(model, source_model, source_tensors.get(name), added_tokens)) is not None:
             copy_values(x, extended)
-            added = len(extended) - len(source_tensors[name])
         elif name.startswith(may_differ):
             new.append(name)
         else:
@@ -123,7 +125,7 @@ def load_initial_weights(model: nn.Module, source: Path, labels: Sequence[str] |
     left = [name for name in source_tensors if name not in own]
     message = f"initialised from {source}: {len(own) - len(new)} tensors copied"
     message += f"; new: {', '.join(new)}" if new else ""
-    message += f"; tokens added to its vocabulary: {added}" if added else ""
+    message += f"; tokens added to its vocabulary: {added_tokens}" if added_tokens else ""
     return message + (f"; not used: {', '.join(left)}" if left else "")
 
 
@@ -210,12 +212,11 @@ def _resize_positions(model: nn.Module, source_model: nn.Module, name: str) -> T
     return source_encoder.vectors(encoder.grid, source_encoder.prefix)
 
 
-def _extend_tokens(model: nn.Module, source_model: nn.Module, tensor: Tensor | None) -> Tensor | None:
-    """Return a tensor of the source that has a row for each token, with rows for the tokens that it lacks."""
-    sizes = [getattr(getattr(each, "config", None), "vocab", 0) for each in (source_model, model)]
-    if tensor is None or not 0 < sizes[0] < sizes[1] or len(tensor) != sizes[0]:
+def _extend_tokens(model: Any, source_model: Any, tensor: Tensor | None, added: int) -> Tensor | None:
+    """Return a tensor of the source that has a row for each token, with rows for the tokens that were added."""
+    if not added or tensor is None or not len(tensor) == source_model.config.vocab == model.config.vocab - added:
         return None
-    return torch.cat([tensor, tensor.mean(0, keepdim=True).expand(sizes[1] - sizes[0], *tensor.shape[1:])])
+    return torch.cat([tensor, tensor.mean(0, keepdim=True).expand(added, *tensor.shape[1:])])
 
 
 def load_source(source: Path) -> SavedModel:

@@ -117,8 +117,7 @@ class TrainingRun:
         self.task: Task = recipe.task.build(
             recipe.data, seed=rng.derive_seed(s.seed, "data"), folder=source if latest is None else out
         )
-        if source is not None:
-            self.task.extend_vocabulary()
+        added_tokens = 0 if source is None else self.task.extend_vocabulary()
         self.task.ready(bool(s.score_interval))
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))
@@ -135,7 +134,9 @@ class TrainingRun:
         # adaptive spans, routing centroids
         self.updated_parts: list[Any] = [x for x in self.model.modules() if hasattr(x, "after_update")]
         labels = getattr(self.task, "labels", None)
-        self.init_message = why_whole if source is None else init_from.load_initial_weights(self.model, source, labels)
+        self.init_message = why_whole
+        if source is not None:
+            self.init_message = init_from.load_initial_weights(self.model, source, labels, added_tokens)
         if deferred is None:
             self.task.initialize(self.model)
         for module in self.task.modules().values():

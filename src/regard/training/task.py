@@ -35,8 +35,8 @@ class Task(Protocol):
     split_size: str  # the key of a report that has the size of the split
     capturable: bool  # updates may be CUDA graphs: they compute on the device, with state in tensors changed in place
 
-    def extend_vocabulary(self) -> None:
-        """Add to the vocabulary of the model that training starts from what the data need."""
+    def extend_vocabulary(self) -> int:
+        """Add to the vocabulary of the model that training starts from what the data need; return how many tokens."""
         ...
 
     def fit(self, config: Any) -> Any:

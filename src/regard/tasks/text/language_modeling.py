@@ -103,9 +103,11 @@ class LanguageModeling(TextTask[TokenWindows]):
                 fused_linear_cross_entropy, chunk_size=config.chunk_size, label_smoothing=config.label_smoothing
             )
 
-    def extend_vocabulary(self) -> None:
+    def extend_vocabulary(self) -> int:
+        known = self.text.size
         if self.text.kind == "char" and isinstance(self.data, TextFile):
             self.text = self.text.with_characters(self.data.read("train"))
+        return self.text.size - known
 
     def fit(self, config: Any) -> Any:
         if Spec.parse(config.positions).name == "learned" and self.data.context_length > config.length:
