@@ -29,7 +29,7 @@ class EdgeMask(DenseMask):
 
     @staticmethod
     def is_sparse(allowed: Bool[Tensor, "B N M"]) -> bool:
-        """Return whether a list of pairs is faster than the matrix: few pairs on a CPU, in code that is not compiled."""
+        """Return whether a list of pairs is faster than the matrix: few pairs on a CPU, in code not compiled."""
         if allowed.device.type != "cpu" or torch.compiler.is_compiling():
             return False
         return int(allowed.sum()) * SHARE <= allowed.numel()
