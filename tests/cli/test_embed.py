@@ -174,7 +174,8 @@ def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks)
     assert f"drawn: {file}" in out
     assert file.stat().st_size > 5000
     if view != "layers":
-        assert ("[CLS]" in out) is (not marks)
+        assert ("[CLS] │" in out) is (not marks)
+        assert (" is on [CLS] and [SEP]: left out, and rows scaled up" in out) is bool(marks)
 
 
 @pytest.mark.parametrize("view", rest_is_long([None, "encoder", "layers", "rollout"], "layers"))
@@ -188,7 +189,7 @@ def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks
     assert "##" not in out
     if view != "layers":
         assert "snowball │" in out
-        assert ("[CLS]" in out) is (not marks)
+        assert ("[CLS] │" in out) is (not marks)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "snowball" in page
     assert '"##' not in page

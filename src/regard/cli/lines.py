@@ -229,12 +229,15 @@ class OutputFile:
         if self.file is None or self.path is None:
             return
         from regard.cli import print_status
+        from regard.cli.output_files import describe_write
 
         place = Path(os.path.realpath(self.path))
         try:
             if self.part is not None and kind is None:
+                line = describe_write(self.path, "written")
                 os.fsync(self.file.fileno())
                 os.replace(self.part, place)
+                print_status(line)
             elif self.part is not None and kind is KeyboardInterrupt:
                 os.replace(self.part, f"{place}.part")
                 print_status(f"what was finished is in {self.path}.part")
