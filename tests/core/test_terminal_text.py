@@ -76,7 +76,9 @@ def test_a_number_keeps_its_percent_sign_and_a_message_its_paths():
 
 
 def test_lines_of_formulas_stay_lines_however_long_they_are():
-    first = f"    reformer    the same with k_m = q_m, over the chunk of n {'and more ' * 4}before     O(r N (log N + w D))"
+    first = (
+        f"    reformer    the same with k_m = q_m, over the chunk of n {'and more ' * 4}before     O(r N (log N + w D))"
+    )
     text = f"{first}\n                bucket(x) = argmax [x R; -x R]"
     assert len(first) > 115
     found = reflow(text, 60).splitlines()

@@ -101,7 +101,9 @@ def takes_images(found: Any) -> bool:
     return [*getattr(found, "inputs", {}).values()] == [Image]
 
 
-def classify(words: Sequence[str] | None, model: str | None, found: Any, k: int | None, as_json: bool, device: str) -> int:
+def classify(
+    words: Sequence[str] | None, model: str | None, found: Any, k: int | None, as_json: bool, device: str
+) -> int:
     """Classify each file, or each line of stdin that names one, and return the exit status; `k` labels of each."""
     from regard.cli import lines, print_status
     from regard.cli.batch_runner import argument_items, line_items

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Show
+    pass
 
 
 def are_point_clouds(words: Sequence[str] | None) -> bool:

@@ -105,7 +105,10 @@ def see(
     ] = None,
     no_special_tokens: Annotated[
         bool,
-        typer.Option("--no-special-tokens", help="Leave out the marks of the beginning and the end, [CLS], [SEP] and </s>, and scale rows up."),
+        typer.Option(
+            "--no-special-tokens",
+            help="Leave out the marks of the beginning and the end, [CLS], [SEP] and </s>, and scale rows up.",
+        ),
     ] = False,
     words: Annotated[
         bool,

@@ -64,7 +64,7 @@ class AttentionMaps:
     def _are_characters(self) -> bool:
         """Whether the columns are single characters, such as letters, but for marks of the beginning and the end."""
         marks = {"<s>", "</s>", "[CLS]", "[SEP]"}
-        return all(len(name) == 1 and not name.isdigit() or name in marks for name in self.columns)
+        return all((len(name) == 1 and not name.isdigit()) or name in marks for name in self.columns)
 
     @property
     def explanation(self) -> str:

@@ -1,9 +1,8 @@
 """Attention maps as text for the terminal.
 
-Each query is a row, each key a column of shaded cells; the best match stands at the end of the row. Shades go up to 1, or
-to the largest weight where that is below a half. Column names are
-written downwards. If the map is wider than the terminal, each row lists its three best matches instead. `text_heatmap`
-draws a map over an image, without names.
+Each query is a row, each key a column of shaded cells; the best match stands at the end of the row. Shades go up to 1,
+or to the largest weight where that is below a half. Column names are written downwards. If the map is wider than the
+terminal, each row lists its three best matches instead. `text_heatmap` draws a map over an image, without names.
 """
 
 from __future__ import annotations

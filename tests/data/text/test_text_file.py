@@ -65,7 +65,7 @@ def test_fingerprint_changes_with_the_text(file):
 
 
 def test_unreadable_text_is_reported(tmp_path, file):
-    with pytest.raises(BadInput, match=r"has no \.txt file"):
+    with pytest.raises(BadInput, match=r"has no \.txt or \.md file"):
         TextFile(str(tmp_path / "empty")).files() if (tmp_path / "empty").mkdir() is None else None
     with pytest.raises(BadInput, match="no dataset"):
         TextFile("no_such_text").read("train")

@@ -5,9 +5,9 @@
     rows.jsonl     an object a line
     rows.parquet   needs pyarrow: pip install ".[parquet]"
 
-A table is read whole, as UTF-8, or UTF-16 as spreadsheets write it. Blank lines are left out, and so are a few lines with
-another number of columns, which are named; what is missing, null or NaN is an empty cell. The columns of a .tsv without a
-first line of names are called "1", "2", ...
+A table is read whole, as UTF-8, or UTF-16 as spreadsheets write it. Blank lines are left out, and so are a few lines
+with another number of columns, which are named; what is missing, null or NaN is an empty cell. The columns of a .tsv
+without a first line of names are called "1", "2", ...
 """
 
 from __future__ import annotations
@@ -266,8 +266,7 @@ def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False)
 
 
 def read_text(file: Path) -> str:
-    """Return a text file (.gz too), UTF-8, or UTF-16 with its mark; its lines end with a line feed, whatever ended them.
-    """
+    """Return a text file (.gz too), UTF-8, or UTF-16 with its mark; a line feed ends its lines, whatever did."""
     try:
         content = file.read_bytes()
         if file.name.lower().endswith(".gz"):

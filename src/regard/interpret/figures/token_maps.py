@@ -14,7 +14,12 @@ from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.see.map_views import SINK_MIN_WEIGHT
 from regard.see.maps import to_maps
 
-_MARKS = {"<s>": "the beginning", "</s>": "the end", "[CLS]": "the beginning", "[SEP]": "the end"}  # tokens that are no words
+_MARKS = {
+    "<s>": "the beginning",
+    "</s>": "the end",
+    "[CLS]": "the beginning",
+    "[SEP]": "the end",
+}  # tokens that are no words
 _OPTIONS = ("layer", "head", "special_tokens", "words")
 
 
@@ -125,9 +130,7 @@ def _without_marks(trace: Trace) -> Trace:
     centres = None if trace.centres is None else trace.centres[..., rows, :] - columns.start
     assert trace.rows is not None
     assert trace.columns is not None
-    return replace(
-        trace, weights=inner * scale, rows=trace.rows[rows], columns=trace.columns[columns], centres=centres
-    )
+    return replace(trace, weights=inner * scale, rows=trace.rows[rows], columns=trace.columns[columns], centres=centres)
 
 
 def _words(tokens: Sequence[str] | None) -> slice:
