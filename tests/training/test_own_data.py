@@ -83,7 +83,7 @@ def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp
         assert set(predict(places[kind] / "nein" / "1.wav").probabilities) == {"ja bitte", "nein"}
         again = make_plan(kind, places[kind], quick=True, source=str(tmp_path / "run"))
         assert again.recipe.train.init_from == str(tmp_path / "run")
-        assert again.recipe.model == found.recipe.model
+        assert again.recipe.model.width == found.recipe.model.width
         assert "the classifier is new if its labels differ" in again.lines[1]
 
 

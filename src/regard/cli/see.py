@@ -155,7 +155,7 @@ def see(
       regard see "Good morning." --to de --output page.html
       regard see "A little boy is riding a horse." --to de --words
       regard see "The animal was too tired." --view encoder --layer 2 --head 5
-      regard see "The animal was too tired." --model minilm --view rollout --no-special-tokens
+      regard see "The animal was too tired." --model minilm --no-special-tokens
       regard see "ROMEO: I love" --model shakespeare --view layers
       regard see "Mary went to the hallway." "Where is Mary?"
       regard see scene.png "How many red digits?"
