@@ -41,6 +41,12 @@ def piped(monkeypatch, tmp_path, content):
     monkeypatch.setattr(sys, "stdin", file.open(encoding="utf-8"))
 
 
+def test_a_dash_alone_is_stdin(folder, capsys, monkeypatch, tmp_path):
+    piped(monkeypatch, tmp_path, f"{LINES[0]}\n{LINES[1]}\n".encode())
+    assert call("embed", "-", "--model", folder) == 0
+    assert [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()] == [LINES[0], LINES[1]]
+
+
 def test_a_terminal_shows_the_beginning_of_each_vector_and_the_cosine(folder, capsys, monkeypatch):
     monkeypatch.setattr("regard.core.terminal_text.terminal_width", lambda: 80)
     assert call("embed", LINES[0], LINES[1], "--model", folder) == 0

@@ -115,8 +115,10 @@ def check_no_file(text: str, how: str = "; to read its lines write: < {}") -> No
 
 
 def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
-    """Yield the lines of texts of the command line, or of stdin where there are none; the name of a file is refused."""
-    for text in texts or ():
+    """Yield the lines of texts of the command line, or of stdin where there are none, or "-" alone; the name of a file
+    is refused."""
+    texts = [] if (given := [*(texts or ())]) == ["-"] else given
+    for text in texts:
         check_no_file(text)
     return lines_from_arguments(texts) if texts else read_batches(stdin(what))
 
