@@ -84,7 +84,7 @@ def test_json_has_the_best_labels_unless_all_are_asked_for(folder, capsys, monke
         assert call("classify", LINES[0], "--model", folder, "--json", "--device", "cpu", *more) == 0
         found = json.loads(capsys.readouterr().out)
         assert len(found["probabilities"]) == count
-        assert [*found["probabilities"]][0] == found["label"]
+        assert next(iter(found["probabilities"])) == found["label"]
     assert call("classify", LINES[0], "--model", folder, "--all", "-k", "2") == 2
 
 
