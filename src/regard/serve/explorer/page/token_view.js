@@ -10,6 +10,7 @@ import { Chips } from "./chips.js";
 import { colour, dark, strongest } from "./colours.js";
 import { choice, element, number, percent, press, times } from "./element.js";
 import { Graph } from "./graph.js";
+import { Ink } from "./ink.js";
 import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
@@ -19,9 +20,10 @@ import { lineOf } from "./sheets.js";
 import { Sound } from "./sound.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
-import { headName, kindName, word } from "./token_text.js";
+import { headName, isOfFrames, kindName, word } from "./token_text.js";
 
 const REST = 25; // milliseconds
+const INK_POINTS = 1024; // of a handwritten line whose window is drawn, at most
 const SCALES = [
   { value: "times", title: "Relative to uniform", hint: "How many times the weight of uniform attention; colour begins above 1 ×" },
   { value: "share", title: "Percent", hint: "The weights themselves" },
@@ -94,6 +96,7 @@ class TokenView {
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
     this.shown = wanted;
+    this.above.strip.follow?.(store.tile(map.name, store.selection.head, [0, map.n], [0, map.m], INK_POINTS, chosen.whole ? "raw" : chosen.value));
     const onPicture = this.below.some(({ strip }) => strip instanceof Picture && strip.seconds === null);
     this.scales.hidden = !onPicture || !kinds.every((kind) => kind.shares);
     press(this.scales, this.scale);
@@ -151,16 +154,17 @@ class TokenView {
       point: (index) => store.point(index === null || as === null ? {} : meant(index)),
       pin: (index) => as !== null && this.pin(meant(index)),
     };
-    const timed = axis.positions.some((position) => position.time);
-    const placed = timed || axis.positions.some((position) => position.box);
-    const options = { which, label: title, ...hooks };
-    const inSpace = axis.positions.some((position) => position.point);
-    const strip = inSpace
+    const has = (what) => axis.positions.some((position) => position[what]);
+    const seconds = has("time") ? store.inspection.audio.seconds : null;
+    const options = { which, label: title, seconds, ...hooks };
+    const strip = has("point")
       ? new PointCloud(axis, options)
-      : axis.positions.some((position) => position.place)
+      : has("place")
       ? new Graph(axis, options)
-      : placed
-      ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
+      : has("pen")
+      ? new Ink(axis, { ...options, keys: store.axis(store.axes()[1]) })
+      : has("box") || isOfFrames(axis)
+      ? new Picture(axis, { ...options, image: store.picture() })
       : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
     return { element: made, strip, axis };
