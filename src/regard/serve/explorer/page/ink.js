@@ -12,7 +12,7 @@ import { word } from "./token_text.js";
 
 const [WIDE, HIGH] = [1100, 300]; // pixels of the canvas, at most
 const EDGE = 20; // pixels around the ink
-const LINE = 2.6; // pixels of the screen: width of the ink
+const LINE = [1.2, 2.6, 0.06]; // width of the ink: pixels of the screen, at least and at most; character heights
 const REACH = 60; // pixels within which a point is under the pointer
 const [ROW, MOST, NAMED] = [16, 320, 11]; // pixels: a row of the window, all of them, the least with a name
 
@@ -73,7 +73,7 @@ export class Ink extends Picture {
   open() {
     const places = this.placed.map((index) => this.axis.positions[index].pen);
     const [left, top, right, low] = [Math.min, Math.max].flatMap((end) => [0, 1].map((axis) => places.reduce((found, place) => end(found, place[axis]), places[0][axis])));
-    const scale = Math.min((WIDE - 2 * EDGE) / Math.max(right - left, 1e-6), (HIGH - 2 * EDGE) / Math.max(low - top, 1e-6));
+    const scale = (this.scale = Math.min((WIDE - 2 * EDGE) / Math.max(right - left, 1e-6), (HIGH - 2 * EDGE) / Math.max(low - top, 1e-6)));
     this.canvas.width = WIDE;
     this.canvas.height = Math.round((low - top) * scale) + 2 * EDGE;
     const start = (WIDE - (right - left) * scale) / 2;
@@ -87,7 +87,8 @@ export class Ink extends Picture {
     pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
     pen.lineCap = "round";
     const plain = this.weights ? (dark() ? "#3d4350" : "#d3d6dc") : dark() ? "#e9e8e4" : "#1c1f26";
-    const wide = (LINE * this.canvas.width) / (this.canvas.clientWidth || WIDE); // the same on every screen
+    const pixel = this.canvas.width / (this.canvas.clientWidth || WIDE); // of the screen
+    const wide = Math.max(LINE[0] * pixel, Math.min(LINE[1] * pixel, LINE[2] * this.scale));
     for (const index of this.placed) this.stroke(pen, index, plain, wide);
     for (const index of this.weights ? this.placed : []) {
       const amount = strength(this.weights[index], this.peak);
@@ -95,10 +96,10 @@ export class Ink extends Picture {
     }
     const place = this.boxes.get(this.marked);
     if (!place) return;
-    pen.lineWidth = 0.7 * wide;
+    pen.lineWidth = 1.8 * pixel;
     pen.strokeStyle = colour(dark() ? 0.85 : 0.75, "look");
     pen.beginPath();
-    pen.arc(...place, 2.3 * wide, 0, 2 * Math.PI);
+    pen.arc(...place, 6 * pixel, 0, 2 * Math.PI);
     pen.stroke();
   }
 

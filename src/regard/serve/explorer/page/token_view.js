@@ -225,7 +225,7 @@ class TokenView {
     if (turn !== this.turn) return;
     const { above, below, store } = this;
     below.forEach(({ strip, kind }, k) => strip.light(...this.tones(looks[k] ?? null, kind)));
-    const own = view(at.view);
+    const own = view(at.view, store.map());
     above.strip.light(...this.tones(seen, own, store.map().m));
     for (const { element: made, strip } of this.panels) made.classList.toggle("in-percent", Boolean(strip.numbered?.length));
     const [{ kind }] = below;
@@ -268,7 +268,7 @@ class TokenView {
       return this.lines.show(weights.map((row, head) => ({ strip: above.strip, index: at.query, to: strip, weights: row, peak: most, which: "look", head })));
     }
     const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
-    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), map.m), which: "seen" };
+    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view, map), map.m), which: "seen" };
     this.lines.show(below.length > 1 ? [] : [look, back]);
   }
 
@@ -292,7 +292,7 @@ class TokenView {
       return list(word(above.axis, at.query), verb, weights, axis, "look", this.format(kind, weights.length), isShare && (kind.sums ?? kind.shares));
     });
     const by = below[0].kind.seen ?? "is attended to by";
-    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", this.format(view(at.view), store.map().m)));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", this.format(view(at.view, store.map()), store.map().m)));
     this.lists.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 
