@@ -31,7 +31,9 @@ def main() -> None:
     """Take all screenshots."""
     with TemporaryDirectory() as folder:
         save_untrained_vit(Path(folder) / "vit")
-        pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", "pen-digits", "minilm", f"vit={folder}/vit"], device="cpu")
+        pool = ModelPool(
+            ["en-de", "shakespeare", "fill-en", "digits", "pen-digits", "minilm", f"vit={folder}/vit"], device="cpu"
+        )
         pool.load()
         with server.running_server(app.make_app(pool, Settings(explore=True))) as address:
             browser = open_browser()

@@ -38,7 +38,18 @@ def served(tmp_path_factory):
     small_vit(vit)
     small_cnn(cnn)
     pool = ModelPool(
-        ["en-de", "shakespeare", "fill-en", "languages", "digits", "pen-digits", "stories", "fashion", str(vit), str(cnn)],
+        [
+            "en-de",
+            "shakespeare",
+            "fill-en",
+            "languages",
+            "digits",
+            "pen-digits",
+            "stories",
+            "fashion",
+            str(vit),
+            str(cnn),
+        ],
         device="cpu",
     )
     pool.load()

@@ -432,7 +432,10 @@ def test_a_line_by_hand_is_drawn_over_its_window(page):
     points = len(inspection(page).output["points"])
     page.until(lambda: page.run("return document.querySelector('.ink-sheet canvas').width") == points + 1, "the window")
     assert page.texts(".ink-names span") == ["3", "1", "4", "1", "5", "[end]"]
-    canvas, ink = page.one(".panel.seen canvas.picture"), "return document.querySelector('.panel.seen canvas').toDataURL()"
+    canvas, ink = (
+        page.one(".panel.seen canvas.picture"),
+        "return document.querySelector('.panel.seen canvas').toDataURL()",
+    )
     query, before = page.run("return regard.store.selection.query"), page.run(ink)
     page.run("arguments[0].focus()", canvas)
     page.press(Keys.ARROW_RIGHT, Keys.ENTER)
