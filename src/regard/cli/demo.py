@@ -39,10 +39,11 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
     written = [translator(SENTENCES) for translator in found]
     seconds = time.monotonic() - began
     print()
+    width = max(map(len, names))
     for number, sentence in enumerate(SENTENCES):
-        print(f"  {found[0].source}  {sentence}")
-        for translator, lines in zip(found, written, strict=True):
-            print(f"  {translator.target}  {lines[number]}")
+        print(f"  {'':{width}}  {sentence}")
+        for name, lines in zip(names, written, strict=True):
+            print(f"  {name:{width}}  {lines[number]}")
         print()
     print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({describe_device(found[0])}, beam 4)\n")
 
