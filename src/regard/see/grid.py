@@ -27,6 +27,7 @@ from regard.see.layout import (
     label_rows,
     label_stride,
     max_label_width,
+    text_width,
 )
 from regard.see.maps import AttentionMaps, MapLike, to_all_maps, to_maps
 from regard.see.token_display import visible
@@ -48,7 +49,8 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     slant = 0.72 if label_stride(wide) == 1 else 1.0  # sin 45° plus the letter height
     top = MARGIN + 0.34 + names * slant + 0.22
     right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # the last slanted label extends past the map
-    layout = Layout(left + width + right + MARGIN, top + height + 0.35)
+    title = visible(title) if title else _title(maps, head)
+    layout = Layout(max(left + width + right, MARGIN + text_width(title, 11)) + MARGIN, top + height + 0.35)
 
     norm = linear_norm([weights])
     axes = layout.axes(left, top, width, height)
@@ -64,7 +66,7 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
             ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for small weights
             axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
     layout.colorbar(left + width + 0.15, top, height, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps, head), 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 
@@ -144,7 +146,8 @@ def mask(
         raise BadInput(f"Got {len(names[0])} row names and {len(names[1])} column names for a {n} x {m} mask.")
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
     left, top = MARGIN + max_label_width(names[0]) + 0.32, MARGIN + 0.34 + max_label_width(names[1]) + 0.22
-    layout = Layout(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
+    title = visible(title)
+    layout = Layout(max(left + max(m * wide, 2.2) + 0.5, text_width(title, 11) + 2 * MARGIN), top + n * high + 0.4)
 
     axes = layout.axes(left, top, m * wide, n * high)
     draw_map(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
@@ -157,7 +160,7 @@ def mask(
         axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
-    layout.text(MARGIN, MARGIN, visible(title), 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 

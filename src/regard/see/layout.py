@@ -156,9 +156,14 @@ def label(word: str) -> str:
 
 def max_label_width(words: Sequence[str], size: float = 9) -> float:
     """Return the width in inches of the widest label."""
-    measure, style = TextToPath(), font(size)
     long = sorted({label(word) for word in words}, key=len)[-40:]  # the widest is among the longest
-    return max((measure.get_text_width_height_descent(w, style, ismath=False)[0] for w in long), default=0.0) / 72
+    return max((text_width(word, size) for word in long), default=0.0)
+
+
+def text_width(text: str, size: float = 9) -> float:
+    """Return the width of a line of text in inches."""
+    shown = replace_missing_glyphs(text)
+    return TextToPath().get_text_width_height_descent(shown, font(size), ismath=False)[0] / 72
 
 
 def truncate_to_width(text: str, width: float, size: float = 11) -> str:
