@@ -42,9 +42,10 @@ def answer(
     import sys
 
     from regard import see as pictures
+    from regard.cli import print_status
     from regard.cli.lines import check_no_file
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.cli.see import check_output_files
+    from regard.cli.see import check_output_files, replaced_note
     from regard.core.errors import BadInput, with_article
     from regard.tasks.memory.stories import StoryAnswerer
     from regard.tasks.text.extractive_qa import QuestionAnswerer
@@ -75,5 +76,6 @@ def answer(
     else:
         print(output)
     if see and figure is not None:
-        pictures.save(figure, see)
+        was_there = see.exists()
+        print_status(f"drawn: {pictures.save(figure, see)}{replaced_note(was_there)}")
     return 0
