@@ -52,6 +52,8 @@ class AttentionMaps:
     @property
     def sides(self) -> tuple[str, str]:
         """What rows are, and what columns are to them."""
+        if self.kind in ("read", "write"):  # of a memory
+            return "step", "looks at cell"
         if self.kind != "self":
             return "output word", "looks at input word"
         if self.rows != self.columns and self.rows[:-1] == self.columns[1:]:  # the rows are a token ahead
@@ -62,6 +64,7 @@ class AttentionMaps:
     def explanation(self) -> str:
         """What the rows and the columns are, in a sentence."""
         each, others = {
+            "step": ("a step", "the cells that it looks at"),
             "output word": ("an output word", "the input words that it looks at"),
             "predicted token": ("a token that is predicted", "the tokens that it is predicted from"),
             "word": ("a word", "the words that it looks at"),
