@@ -1,6 +1,5 @@
 """The tape task: what it measures, what a predictor answers, and that a machine learns."""
 
-import pytest
 import torch
 
 import regard
