@@ -13,10 +13,10 @@
     model, task = hf_detr.load(folder)                    config.json, model.safetensors, preprocessor_config.json
     hf_detr.save("mine", model)                           DetrForObjectDetection.from_pretrained("mine") reads it
 
-The backbone is timm's ResNet or that of transformers (`use_timm_backbone=False`); it is saved as timm's. Names are those
-of files; `normalize_keys` renames tensors of modules of transformers 5, and of its ResNet to those of timm's. With `auxiliary_loss`
-transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed the output itself,
-as transformers does without it.
+The backbone is timm's ResNet or that of transformers (`use_timm_backbone=False`); it is saved as timm's. Names are
+those of files; `normalize_keys` renames tensors of modules of transformers 5, and of its ResNet to those of timm's. With
+`auxiliary_loss` transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed the
+output itself, as transformers does without it.
 
 Carion et al.: End-to-End Object Detection with Transformers. ECCV 2020. arXiv:2005.12872
 """
@@ -108,7 +108,7 @@ def import_config(external: Mapping[str, Any]) -> Config:
             raise Unsupported(f"{name} of encoder and decoder must be equal, got {a} and {b}")
     values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "num_classes": count_labels(raw),
-        "backbone": _import_backbone(raw),
+        "backbone": _import_backbone(raw, ARCHITECTURES[named]),
         "feedforward": feedforward_for(raw["activation_function"], FEEDS),
         "masks": ARCHITECTURES[named],
     }
@@ -138,10 +138,8 @@ def export_config(config: Config) -> dict[str, Any]:
 def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors of modules of transformers 5 to the names of files; those of files stay."""
     found = rename_keys(state, _RENAMED)
-    named = {
-        name.replace(".backbone.model.", ".backbone.conv_encoder.model."): value for name, value in found.items()
-    }
-    return {_RESNET_BLOCK.sub(_timm_block, name): value for name, value in rename_keys(named, _RESNET_STEM).items()}
+    found = {name.replace(".backbone.model.", ".backbone.conv_encoder.model."): value for name, value in found.items()}
+    return {_RESNET_BLOCK.sub(_timm_block, name): value for name, value in rename_keys(found, _RESNET_STEM).items()}
 
 
 def load(folder: str | Path) -> tuple[DETR, dict[str, Any]]:
@@ -267,11 +265,11 @@ _RESNET_BLOCK = re.compile(
 )
 
 
-def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
+def _import_backbone(raw: Mapping[str, Any], masks: bool) -> ResNetConfig:
     """Return the ResNet that a config.json names, by its fields of today or of earlier versions."""
     inner = raw.get("backbone_config") or {}
     if inner.get("model_type") == "resnet":
-        return _import_resnet(inner, ARCHITECTURES[next(iter(raw.get("architectures") or ()), "DetrForObjectDetection")])
+        return _import_resnet(inner, masks)
     if inner and inner.get("model_type") != "timm_backbone":
         raise Unsupported(
             f"the backbone is a '{inner.get('model_type')}' of transformers; supported are the ResNets of timm and of "
