@@ -14,9 +14,9 @@
     hf_detr.save("mine", model)                           DetrForObjectDetection.from_pretrained("mine") reads it
 
 The backbone is timm's ResNet or that of transformers (`use_timm_backbone=False`); it is saved as timm's. Names are
-those of files; `normalize_keys` renames tensors of modules of transformers 5, and of its ResNet to those of timm's. With
-`auxiliary_loss` transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed the
-output itself, as transformers does without it.
+those of files; `normalize_keys` renames tensors of modules of transformers 5, and its ResNet's to those of timm's. With
+`auxiliary_loss` transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed
+the output itself, as transformers does without it.
 
 Carion et al.: End-to-End Object Detection with Transformers. ECCV 2020. arXiv:2005.12872
 """
