@@ -244,7 +244,7 @@ _RENAMED = {
     **{f"mask_head.fpn_stages.{n}.refine.norm.": f"mask_head.gn{n + 3}." for n in range(3)},
     "mask_head.output_conv.": "mask_head.out_lay.",
 }
-_RESNET_DEFAULTS = {
+_RESNET_DEFAULTS: dict[str, Any] = {
     "num_channels": 3,
     "embedding_size": 64,
     "hidden_sizes": [256, 512, 1024, 2048],
@@ -293,7 +293,7 @@ def _import_backbone(raw: Mapping[str, Any], masks: bool) -> ResNetConfig:
 
 def _import_resnet(external: Mapping[str, Any], masks: bool) -> ResNetConfig:
     """Return the ResNet of transformers that a `backbone_config` describes."""
-    raw = _RESNET_DEFAULTS | external
+    raw = {**_RESNET_DEFAULTS, **external}
     kind, width = str(raw["layer_type"]), raw["embedding_size"]
     stages = [f"stage{n + 1}" for n in range(len(raw["depths"]))]
     expansion = BLOCKS[kind].expansion if kind in BLOCKS else 1
