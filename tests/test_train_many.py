@@ -91,7 +91,8 @@ def test_every_owed_job_has_a_recipe_that_takes_its_settings():
     assert len({each["name"] for each in jobs}) == len(jobs)
     for each in jobs:
         assert each.keys() <= {"name", "recipe", "minutes", "set", "needs", "device"}
-        override_recipe(load_recipe(each["recipe"]), each["set"])
+        recipe = override_recipe(load_recipe(each["recipe"]), each["set"])
+        assert recipe.train.device == each.get("device", "auto"), each["name"]
 
 
 def test_a_file_that_is_being_written_is_read_again_later(run, monkeypatch):

@@ -44,8 +44,8 @@ def answer(
     from regard import see as pictures
     from regard.cli import print_status
     from regard.cli.lines import check_no_file
+    from regard.cli.output_files import check_output_files, describe_write
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.cli.see import check_output_files, replaced_note
     from regard.core.errors import BadInput, with_article
     from regard.tasks.memory.stories import StoryAnswerer
     from regard.tasks.text.extractive_qa import QuestionAnswerer
@@ -76,6 +76,7 @@ def answer(
     else:
         print(output)
     if see and figure is not None:
-        was_there = see.exists()
-        print_status(f"drawn: {pictures.save(figure, see)}{replaced_note(was_there)}")
+        line = describe_write(see)
+        pictures.save(figure, see)
+        print_status(line)
     return 0
