@@ -25,8 +25,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.edge_attention import EdgeBias, EdgeMask
-from regard.attention.mask import DenseMask, Mask, PaddingMask
+from regard.attention.edge_attention import EdgeBias, EdgeMask, neighbor_mask
+from regard.attention.mask import Mask, PaddingMask
 from regard.attention.mixers import build_mixer
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
@@ -122,13 +122,10 @@ class GraphTransformer(ModelContract):
         return normed
 
     def _mask_and_bias(self, nodes: Tensor, edges: Tensor, lengths: Tensor | None) -> tuple[Mask | None, Bias]:
-        n, bias = nodes.shape[1], EdgeBias(self.edge_bias, edges)
+        bias = EdgeBias(self.edge_bias, edges)
         mask: Mask | None = PaddingMask.from_lengths(nodes, lengths)
         if self.config.attend == "neighbors":
-            along = (edges > 0) | torch.eye(n, dtype=torch.bool, device=edges.device)
-            if lengths is not None:
-                along = along & (torch.arange(n, device=edges.device) < lengths.to(edges.device)[:, None, None])
-            if EdgeMask.is_sparse(along):
-                return EdgeMask(along), bias
-            mask = DenseMask(along)
+            mask = neighbor_mask(edges, lengths)
+            if isinstance(mask, EdgeMask):
+                return mask, bias
         return mask, TensorBias(bias.dense())  # made once for all layers

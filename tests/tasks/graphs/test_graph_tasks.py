@@ -61,7 +61,7 @@ def fitted(task, name, **settings):
     return type(model)(task.fit(model.config))
 
 
-@pytest.mark.parametrize("name", ["graph_transformer", "gcn"])
+@pytest.mark.parametrize("name", ["graph_transformer", "gcn", "gat"])
 def test_a_classifier_learns_and_predicts_what_was_measured(name, tmp_path):
     task = graph_classification.Config().build(RingsAndPaths(positions="random_walk", position_dim=6))
     model = train(task, fitted(task, name), 150)
