@@ -1,4 +1,4 @@
-"""Graph Transformer, GAT and GCN: padding and the order of the nodes change nothing, and the layers are the formulas."""
+"""Graph Transformer, GAT and GCN: padding and the order of nodes change nothing, and the layers are the formulas."""
 
 import pytest
 import torch

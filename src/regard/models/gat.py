@@ -1,10 +1,10 @@
 """Graph attention network: attention along edges whose scores are a sum, and no feed-forward layers.
 
-    Transformer         s_nm = q_n·k_m / √D             q, k and v by maps of their own                      O(N C² + E C)
-    graph attention     s_nm = leaky(a·h_n + b·h_m)     q = k = v = h = W x, a and b learned for each head   O(N C² + E C)
+    Transformer         s_nm = q_n·k_m / √D             q, k and v by maps of their own
+    graph attention     s_nm = leaky(a·h_n + b·h_m)     q = k = v = h = W x, a and b learned for each head
 
-    x'_n = elu(Σ_m softmax_m(s_nm) h_m)                 m: the neighbours of n and n itself, other nodes masked
-    last layer                                          heads as wide as the result, averaged
+    layer               x'_n = elu(Σ_m softmax_m(s_nm) h_m),   m: the neighbours of n, and n         O(N C² + E C)
+    head                the heads of the last layer, as wide as the result, averaged
 
 The masked Transformer of models/graph_transformer with additive scores, one matrix for queries, keys and values, and
 neither norms nor feed-forward layers. `a·h_n` is the same for all keys, so without the leaky ReLU every node would give
