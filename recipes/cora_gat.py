@@ -21,4 +21,4 @@ from regard.training.recipe import Recipe
 
 def recipe() -> Recipe:
     base = transformer()
-    return replace(base, model=Config(), train=replace(base.train, learning_rate=1e-2, weight_decay=0.3))
+    return replace(base, model=Config(), train=replace(base.train, learning_rate=1e-2, weight_decay=1.0))

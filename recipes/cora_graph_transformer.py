@@ -23,10 +23,10 @@ from regard.training.recipe import Recipe
 
 def recipe() -> Recipe:
     return Recipe(
-        model=Config(width=64, heads=8, layers=2, ffn=64, dropout=0.6, attention_dropout=0.3),
+        model=Config(width=64, heads=8, layers=2, ffn=64, input_dropout=0.6, dropout=0.6, attention_dropout=0.3),
         task=node_classification.Config(),
         data=Citations(dataset="cora"),
         train=replace(
-            TRAIN, steps=200, learning_rate=5e-3, weight_decay=0.1, warmup_steps=10, eval_interval=10, log_interval=20
+            TRAIN, steps=200, learning_rate=5e-3, weight_decay=5.0, warmup_steps=10, eval_interval=10, log_interval=20
         ),
     )

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from regard.attention.mask import DenseMask
 from regard.core.positions import Bias
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
+from regard.core.tensor_memo import TensorMemo
 
 SHARE = 16  # pairs are listed where they are at most one in so many of all
 
@@ -45,11 +46,23 @@ class EdgeMask(DenseMask):
 
 def neighbor_mask(edges: Int[Tensor, "B N N"], lengths: Int[Tensor, " B"] | None) -> DenseMask:
     """Return the mask by which every real node sees its neighbours and itself; `edges` n m is 0 without an edge."""
-    n, allowed = torch.arange(edges.shape[1], device=edges.device), edges > 0
+    if lengths is None or (_unpadded_mask.takes(edges) and int(lengths.min()) == edges.shape[1]):
+        return _unpadded_mask(edges)
+    n = torch.arange(edges.shape[1], device=edges.device)
+    return _edge_mask(_neighbors(edges) & (n < lengths.to(edges.device)[:, None, None]))
+
+
+def _neighbors(edges: Int[Tensor, "B N N"]) -> Bool[Tensor, "B N N"]:
+    allowed = edges > 0
     allowed.diagonal(dim1=1, dim2=2).fill_(True)
-    if lengths is not None:
-        allowed = allowed & (n < lengths.to(edges.device)[:, None, None])
+    return allowed
+
+
+def _edge_mask(allowed: Bool[Tensor, "B N N"]) -> DenseMask:
     return EdgeMask(allowed) if EdgeMask.is_sparse(allowed) else DenseMask(allowed)
+
+
+_unpadded_mask = TensorMemo(lambda edges: _edge_mask(_neighbors(edges)))
 
 
 @dataclass(frozen=True, eq=False)

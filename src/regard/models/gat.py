@@ -27,6 +27,7 @@ from regard.attention.mask import DenseMask
 from regard.attention.masked_softmax import masked_softmax
 from regard.attention.observed_weights import ObservedWeights
 from regard.blocks.points import mean_of_points
+from regard.blocks.sparse_linear import SparseLinear
 from regard.core.config import field
 from regard.core.shapes import Float, Int, Tensor
 from regard.core.validation import validate
@@ -98,7 +99,7 @@ class GraphAttention(nn.Module):
     def __init__(self, width: int, heads: int, head_dim: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
         self.heads, self.dropout, self.attention_dropout = heads, dropout, attention_dropout
-        self.project = nn.Linear(width, heads * head_dim, bias=False)
+        self.project = SparseLinear(width, heads * head_dim, bias=False, dropout=dropout)
         self.query, self.key = (nn.Parameter(torch.empty(heads, 1, head_dim)) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(heads, 1, head_dim))
         for parameter in (self.project.weight, self.query, self.key):
@@ -106,8 +107,7 @@ class GraphAttention(nn.Module):
         self.observed = ObservedWeights("self")
 
     def forward(self, x: Float[Tensor, "B N C"], mask: DenseMask) -> Float[Tensor, "B H N D"]:
-        h = self.project(F.dropout(x, self.dropout, self.training))
-        h = h.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        h = self.project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         query, key = (h * self.query).sum(-1), (h * self.key).sum(-1)  # B H N
         values = F.dropout(h, self.dropout, self.training)
         dropout = self.attention_dropout if self.training else 0.0

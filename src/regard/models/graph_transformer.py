@@ -31,6 +31,7 @@ from regard.attention.mixers import build_mixer
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.points import mean_of_points
+from regard.blocks.sparse_linear import SparseLinear
 from regard.core.config import field
 from regard.core.layer_state import PassState
 from regard.core.positions import Bias, PositionInfo, TensorBias
@@ -54,6 +55,7 @@ class Config:
     ffn: int | None = None  # None: twice the width
     attend: Literal["neighbors", "all"] = "neighbors"
     head: Literal["graph", "nodes"] = "graph"
+    input_dropout: float = field(0.0, low=0, below=1)  # of the numbers of the nodes
     dropout: float = field(0.0, low=0, below=1)
     attention_dropout: float = field(0.0, low=0, below=1)
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
@@ -71,7 +73,7 @@ class GraphTransformer(ModelContract):
         super().__init__()
         validate(config)
         self.config = config
-        self.embed = nn.Linear(config.input_dim, config.width)
+        self.embed = SparseLinear(config.input_dim, config.width, dropout=config.input_dropout)
         self.place = nn.Linear(config.position_dim, config.width, bias=False) if config.position_dim else None
         self.edge_bias = nn.Parameter(torch.zeros(config.edge_types + 2, config.heads))  # none, the types, itself
         self.drop = nn.Dropout(config.dropout)
