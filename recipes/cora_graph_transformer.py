@@ -6,7 +6,7 @@ licence    not stated, so no model is shipped
 paper      Velickovic et al., Graph Attention Networks, ICLR 2018, arXiv:1710.10903; scaled dot products here
 machine    one CPU thread, some minutes
 expected   83.0 %, Citeseer 72.5 % (recalled: GAT, with its additive scores and without feed-forward layers)
-measured   76.6 % (75.1 to 77.9), 3 seeds; GCN 80.6 % (79.8 to 81.3), 3 seeds; Citeseer 68.2 %, seed 3 alone
+measured   76.6 % (75.1 to 77.9), 3 seeds; Citeseer 65.8 % (65.7 to 66.0), 3 seeds; behind cora_gcn and cora_gat
 command    regard train cora_graph_transformer --out runs/cora
            regard eval runs/cora
 """
