@@ -32,7 +32,7 @@ class TensorMemo(Generic[T]):
         if version != tensor._version:
             found = self.make(tensor)
             self.known[tensor] = tensor._version, found
-        return found  # type: ignore[return-value]
+        return found
 
     def takes(self, tensor: Tensor) -> bool:
         """Return whether the result of this tensor would be kept."""
