@@ -14,11 +14,13 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -61,8 +63,14 @@ class Child:
     def close(self) -> None:
         """Close the pipe and wait for the process."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended
+            self.process.stdin.close()
         self.process.wait()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.close()
 
 
 _ANSWER = "\x02"  # marks answers, so that other output of a library is ignored
@@ -84,6 +92,67 @@ def rounds(children: Sequence[Child], number: int, pause: float = 0.3, **request
             turn[child.name] = child.ask(**request)
         turns.append(turn)
     return turns
+
+
+class Case(NamedTuple):
+    """A case of a benchmark: `key`, in the row that `run` returns, tells it from the others of its list."""
+
+    rows: str  # name of the list in the record
+    key: dict[str, Any]
+    run: Callable[[Sequence[Child]], dict[str, Any]]
+
+
+def run_cases(
+    file: str,
+    record: dict[str, Any],
+    cases: Sequence[Case],
+    start: Callable[[], list[Child]],
+    minutes: float = 1e9,
+    seconds: float = 1e9,
+    keep: bool = True,
+) -> dict[str, Any]:
+    """Run the cases that the result file lacks, in their order, and write it after each; return the record.
+
+    No case begins after `minutes`. One that fails, or takes more than `seconds`, loses only itself: all children start
+    anew. The same command goes on where it stopped; rows of another machine or other settings are not kept. With
+    keep=False no file is read or written.
+    """
+    began, children = time.monotonic(), list[Child]()
+    older = json.loads((RESULTS / file).read_text("utf-8")) if keep and (RESULTS / file).exists() else {}
+    if keep and (changed := [key for key in record if key not in _OF_A_RUN and record[key] != older.get(key)]):
+        older = {}
+        print(f"{file} is begun anew: new or other {', '.join(changed)}", flush=True)
+    for case in cases:
+        record.setdefault(case.rows, older.get(case.rows, []))
+    for case in cases:
+        rows, name = record[case.rows], " ".join(str(value) for value in case.key.values())
+        if any(case.key.items() <= row.items() for row in rows):
+            continue
+        if time.monotonic() - began > 60 * minutes:
+            print(f"{name}: no time was left; the same command goes on", flush=True)
+            continue
+        children = children or start()
+        timer = threading.Timer(seconds, lambda some=children: [child.process.kill() for child in some])
+        timer.start()
+        try:
+            rows.append({**case.key, **case.run(children)} | lap())
+        except (Exception, SystemExit) as error:
+            print(f"{name}: failed: {error}", flush=True)
+            for child in children:
+                child.kill()
+            children = []
+            continue
+        finally:
+            timer.cancel()
+        print(f"[{time.monotonic() - began:.0f} s] {rows[-1]}", flush=True)
+        if keep:
+            write(file, record)
+    for child in children:
+        child.close()
+    return record
+
+
+_OF_A_RUN = {"date", "command", "python", "versions", "load_at_start"}  # may differ where rows are kept
 
 
 def median_and_range(values: Iterable[float], digits: int = 3) -> dict[str, float]:
