@@ -3,7 +3,7 @@
     <!-- variants: contents -->      every mechanism and mixer, family by family: the survey's figure as a table
     <!-- variants: speed cpu -->     time by length, exponent beside the claimed cost, crossover; or what is missing
     <!-- variants: growth -->        how operations, bytes and memory grow, counted, beside the claimed cost
-    <!-- variants: peers cuda -->    four of them beside transformers' own; or what is missing
+    <!-- variants: peers cuda -->    some of them beside transformers' and fla's own; or what is missing
     <!-- variants: scores -->        scores on the long-range tasks; or what is missing
     <!-- variants: old weights -->   what ``regard eval --attention`` measured (benchmarks/results/variants/eval-*.json)
 
@@ -259,17 +259,18 @@ def _about_task(task: str, runs: list[dict[str, Any]]) -> str:
 
 
 def peers(device: str) -> str:
-    """Return tokens per second of ours and transformers', or that nothing was measured."""
+    """Return tokens per second of ours and of other libraries, or that nothing was measured."""
     file = measurement_folder() / f"peers-{device}.json"
     if not file.is_file():
-        return f"Beside transformers nothing was measured on {device} yet: `python benchmarks/variant_peers.py`."
+        return f"Beside other libraries nothing was measured on {device} yet: `python benchmarks/variant_peers.py`."
     record = json.loads(file.read_text(encoding="utf-8"))
     rows = []
     for case in record["cases"]:
-        row = {"": f"{case['kind']}, {case['part']}", "tokens": f"{case['length']:,}"}
+        peer = next(whose for whose in ("transformers", "fla") if whose in case)
+        row = {"": f"{case['kind']}, {case['part']}", "beside": peer, "tokens": f"{case['length']:,}"}
         for key, what in (("forward", "forward"), ("training", "forward and backward")):
-            for whose in ("ours", "transformers"):
-                row[f"{whose}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else ""
+            for whose, title in (("ours", "ours"), (peer, "theirs")):
+                row[f"{title}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else "failed"
             ratio = case.get(f"{key}_ratio")
             row[f"times, {what}"] = f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})" if ratio else ""
         rows.append(row | {"aim": f"{case['aim']:g}"})
