@@ -147,3 +147,30 @@ variants.GPURun({{"cases": {{}}}}, ["softmax", "hangs"], SimpleNamespace(**{vars
     assert measured(tmp_path) == {"softmax": 3, "hangs": 1}
     assert children
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def test_scores_survive_what_hangs_or_crashes(harness, tmp_path, capsys, monkeypatch):
+    """A run leaves its file; one that hangs or crashes leaves none, and is tried again by the next command."""
+    scores = load("variant_scores")
+    script = tmp_path / "run.py"
+    script.write_text(
+        f"""
+import json, os, pathlib, sys, time
+task, spec, seed = sys.argv[1:]
+if spec == "linear":
+    time.sleep(60)
+if spec == "nystrom":
+    print("a last word", flush=True)
+    os.kill(os.getpid(), 9)
+pathlib.Path({str(tmp_path)!r}, f"{{task}}-{{spec}}-{{seed}}").write_text("{{}}")
+"""
+    )
+    monkeypatch.setattr(scores, "file_of", lambda *job: tmp_path / "-".join(map(str, job)))
+    jobs = [("copy", spec, 1) for spec in ("linear", "nystrom", "softmax", "performer")]
+    args = SimpleNamespace(minutes=1.0, patience=2.0, jobs=2, screen=False, memory=10.0)
+    scores.run_all(jobs, [sys.executable, str(script)], args)
+    assert {file.name for file in tmp_path.glob("copy-*")} == {"copy-softmax-1", "copy-performer-1"}
+    assert "ended with status -9: a last word" in capsys.readouterr().out
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    assert "no lossless CIFAR-10" in scores.find_fault("pixels_screen")
+    assert scores.find_fault("recall_screen") == ""
