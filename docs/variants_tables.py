@@ -20,6 +20,7 @@ from regard.attention import MECHANISMS, MIXERS
 from regard.core.spec import resolve
 from regard.cost.measurements import (
     DENSE,
+    MAX_LOAD,
     MODES,
     claimed_exponent,
     find_crossover,
@@ -30,8 +31,6 @@ from regard.cost.measurements import (
     total_times,
 )
 from regard.interpret.mechanism_gallery import FAMILIES
-
-MAX_LOAD = 2.0  # as in benchmarks/harness.py
 
 Rows = list[dict[str, str]]
 
