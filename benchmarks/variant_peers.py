@@ -313,6 +313,8 @@ def child(name: str, args: argparse.Namespace) -> None:
                 found["memory"] = torch.cuda.max_memory_allocated()
             batch = len(inputs[0])
             return {key: value if key == "memory" else batch * length / value for key, value in found.items()}
+        except NotImplementedError as error:
+            return {"failed": str(error)}
         except Exception as error:
             return {"failed": f"error: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
 

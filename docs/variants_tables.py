@@ -32,6 +32,7 @@ from regard.cost.measurements import (
 )
 from regard.interpret.mechanism_gallery import FAMILIES
 
+OF_HEADS = ("collaborative", "simple_routing", "em_routing")  # the survey's, among projections and joins
 Rows = list[dict[str, str]]
 
 # What each is good for. Measured claims belong into the tables, not here.
@@ -83,6 +84,12 @@ GOOD_FOR = {
     "pattern_guidance": "Little data: heads are guided towards patterns that are known to be useful.",
     "poolingformer": "Long documents: a sharp window, and a wider one whose keys are pooled.",
     "luna": "Long encoders at a cost of N: a short memory packs the tokens and travels up the layers.",
+    "star_transformer": "Short texts to classify: two steps between any two tokens, through one relay.",
+    "bp_transformer": "Long texts whose far parts matter as wholes only: the farther, the coarser.",
+    "sac": "Learning which tokens need each other, by reward; it decides slowly.",
+    "collaborative": "Heads that ask for similar things: they share one set of key and query dimensions.",
+    "simple_routing": "Joining heads by agreement: what fits the other heads counts more.",
+    "em_routing": "The same with a variance for each: the dearer way of the two.",
     "isab": "Sets of many elements: they attend through a few inducing points.",
     "memory_compressed": "Long documents in a decoder: keys and values are pooled by a strided convolution.",
     "average": "Decoders that must be fast: each token sees the mean of those before it.",
@@ -119,25 +126,25 @@ def every() -> dict[str, Any]:
 
 
 def contents() -> str:
-    """Return a table for each family."""
-    from importlib import import_module
+    """Return a table for each family; the projection and the joins stand with what concerns heads."""
+    from regard import catalogue
 
-    parts, all_traits = [], every()
+    parts = []
     for family in FAMILIES:
         rows = []
-        for name, traits in all_traits.items():
-            if traits.family != family:
+        for row in catalogue.list("attention"):
+            own = "heads" if row["kind"] in ("projection", "join") and row["name"] in OF_HEADS else row["family"]
+            if own != family or row["name"] not in GOOD_FOR:
                 continue
-            module = import_module((MECHANISMS.get(name) or MIXERS[name])[0])
-            first = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
             rows.append(
                 {
-                    "name": f"`{name}`",
-                    "what it does": first.split(": ", 1)[-1],
-                    "cost": f"O({traits.cost})",
-                    "causality": traits.causality,
-                    "paper": traits.paper,
-                    "good for": GOOD_FOR.get(name, ""),
+                    "name": f"`{row['name']}`",
+                    "kind": row["kind"],
+                    "what it does": row["description"].rstrip(".").split(": ", 1)[-1],
+                    "cost": row["cost"],
+                    "causality": row["causal"],
+                    "paper": row["paper"],
+                    "good for": GOOD_FOR[row["name"]],
                 }
             )
         parts.append(f"### {family[0].upper()}{family[1:]}\n\n{table(rows) if rows else 'None yet.'}")
@@ -269,7 +276,7 @@ def peers(device: str) -> str:
         row = {"": f"{case['kind']}, {case['part']}", "beside": peer, "tokens": f"{case['length']:,}"}
         for key, what in (("forward", "forward"), ("training", "forward and backward")):
             for whose, title in (("ours", "ours"), (peer, "theirs")):
-                row[f"{title}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else "failed"
+                row[f"{title}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else "-"
             ratio = case.get(f"{key}_ratio")
             row[f"times, {what}"] = f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})" if ratio else ""
         rows.append(row | {"aim": f"{case['aim']:g}"})
