@@ -124,9 +124,10 @@ class Queue:
         folder = Path(self._folder(job))
         if (folder / "evaluation.json").is_file():
             return self._note(job, "was evaluated before")
-        seconds = min(60 * job["minutes"], self.end - time.monotonic() - RESERVE)
-        if seconds < LEAST:
+        left = self.end - time.monotonic() - RESERVE
+        if left < LEAST:
             return self._note(job, "not begun: the time is up")
+        seconds = min(60 * job["minutes"], left)
         if (folder / "recipe.json").is_file():
             return self._start(job, "train", ["train", "--resume", "--out", str(folder)])
         budget = "--quick" if self.quick else f"train.budget_minutes={seconds / 60:.2f}"

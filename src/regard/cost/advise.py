@@ -102,8 +102,8 @@ def advise(length: int, causal: bool = False, device: str = "cpu", accuracy: flo
     where = record.get("gpu") or record.get("cpu", device)
     sizes = f"batch {record['batch']}, {record['heads']} heads of {record['head_dim']}, {record['dtype']}"
     source = f"{where}, {record['date']}; {sizes}{', one thread' if device == 'cpu' else ''}"
-    lengths = neighbours(total_times(record, DENSE, mode), length)
-    return Advice(tuple(found), left_out, source, lengths, is_busy(record))
+    around = neighbours(total_times(record, DENSE, mode), length)
+    return Advice(tuple(found), left_out, source, around, is_busy(record))
 
 
 def relative_score(
