@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -96,4 +96,7 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     return built
 
 
-__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)
+if TYPE_CHECKING:
+    from regard.models._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)
