@@ -10,7 +10,7 @@ from tests.docs.blocks import ROOT
 CHILD = """
 import json, sys, time
 for line in sys.stdin:
-    case = json.loads(line)["case"]
+    case = json.loads(line)["request"]["case"]
     if case == "dies":
         sys.exit(3)
     if case == "hangs":
@@ -53,7 +53,7 @@ def test_a_case_that_dies_or_hangs_loses_only_itself_and_the_rest_goes_on_later(
     assert len(started) == 3
     assert all(child.process.poll() is not None for child in started)
     said = capsys.readouterr().out
-    assert "dies: failed: the contender 'one' ended with status 3" in said
+    assert "dies: failed: the contender 'one' failed: error: its process ended with status 3" in said
     assert "hangs: failed" in said
     assert run("first", "more", "last", minutes=-1) == ["first", "last"]
     assert asked == []
