@@ -243,7 +243,7 @@ class Translator(Predictor):
     inputs = {"text": Text}  # noqa: RUF012
     outputs = Text
     options = GenerationConfig
-    examples = (
+    examples: ClassVar[tuple[Any, ...]] = (
         "Two dogs are playing in the snow.",
         "A man in a blue shirt is standing on a ladder cleaning a window.",
         "The little girl who climbs into the wooden house is laughing.",
