@@ -1,7 +1,7 @@
 """The shipped translators, trained on for what people type: "hello", "where is the station", "My name is Anna."
 
 task       as transformer_tatoeba, from its weights: train.init_from names them (and data.target the language)
-data       Tatoeba as there, with at most 2 translations of a sentence, everyday phrases (40 copies of each) and
+data       Tatoeba as there, with at most 2 translations of a sentence, everyday phrases (100 copies of each) and
            changes to names, numbers, contractions, case and final marks (regard.data.text.pair_augment)
 licence    CC BY 2.0 (tatoeba.org, www.manythings.org/anki); the phrases are ours, Apache-2.0
 paper      Vaswani et al., Attention Is All You Need, NeurIPS 2017 (pre-norm, a small size)
@@ -32,12 +32,12 @@ def recipe() -> Recipe:
             max_length=32,
             pad_to_multiple_of=1,
             max_targets=2,
-            phrases=40,
+            phrases=100,
             augment=True,
         ),
         train=Train(
             steps=800,
-            learning_rate=3e-4,
+            learning_rate=8e-4,
             schedule="cosine",
             warmup_steps=30,
             clip_grad_norm=1.0,

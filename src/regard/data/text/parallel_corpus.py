@@ -15,7 +15,7 @@ chosen once, is used.
 What people type is unlike a corpus. Three settings bring the training split nearer to it:
 
     max_targets=2    of the translations of one source, those that agree most with the others
-    phrases=20       so many copies of everyday phrases (phrases.tsv: "Hello." is in few corpora)
+    phrases=100      so many copies of everyday phrases (phrases.tsv: "Hello." is in few corpora)
     augment=true     other names, numbers, contractions, case and final marks in every epoch (pair_augment.py)
 """
 
@@ -78,7 +78,7 @@ class ParallelCorpus(Dataset):
     phrases: int = field(0, low=0)  # copies of every phrase of phrases.tsv (en, fr, de) in training
     augment: bool = False  # change training pairs anew in every epoch (pair_augment.py)
 
-    quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
+    quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512, "phrases": 1}  # noqa: RUF012
 
     @property
     def table(self) -> Path | None:
