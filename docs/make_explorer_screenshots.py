@@ -31,7 +31,9 @@ def main() -> None:
     """Take all screenshots."""
     with TemporaryDirectory() as folder:
         save_untrained_vit(Path(folder) / "vit")
-        pool = ModelPool(["en-de", "shakespeare", "fill-en", "digits", "minilm", f"vit={folder}/vit"], device="cpu")
+        pool = ModelPool(
+            ["en-de", "shakespeare", "fill-en", "digits", "pen-digits", "minilm", f"vit={folder}/vit"], device="cpu"
+        )
         pool.load()
         with server.running_server(app.make_app(pool, Settings(explore=True))) as address:
             browser = open_browser()
@@ -74,6 +76,9 @@ def take_screenshots(browser: Any, address: str) -> None:
     save_picture(browser, "explorer-picture")
     open_page(browser, address, "digits", "dark", DESK)
     save_picture(browser, "explorer-sound")
+    open_page(browser, address, "pen-digits", "light", DESK)
+    click_on(browser, ".panel.look .chip:nth-child(3)")
+    save_picture(browser, "explorer-pen")
     open_page(browser, address, "minilm", "light", PHONE)
     browser.execute_script("document.querySelector('.middle').scrollIntoView(); window.scrollBy(0, -72)")
     save_picture(browser, "explorer-phone")

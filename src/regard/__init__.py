@@ -36,6 +36,27 @@ _SUBPACKAGES = (
 __all__ = ["Mask", "RegardError", "Trace", "build", "inspect", "list", "load", "save", "show", "watch", "watch_lazy"]
 
 if TYPE_CHECKING:
+    from regard import attention as attention
+    from regard import blocks as blocks
+    from regard import core as core
+    from regard import cost as cost
+    from regard import data as data
+    from regard import decoding as decoding
+    from regard import doctor as doctor
+    from regard import export as export
+    from regard import interpret as interpret
+    from regard import losses as losses
+    from regard import metrics as metrics
+    from regard import modalities as modalities
+    from regard import models as models
+    from regard import positions as positions
+    from regard import runtime as runtime
+    from regard import see as see
+    from regard import serve as serve
+    from regard import tasks as tasks
+    from regard import tokens as tokens
+    from regard import training as training
+    from regard import weights as weights
     from regard.api import load, save
     from regard.attention.capture.map_store import watch_lazy
     from regard.attention.capture.watch import watch

@@ -9,6 +9,7 @@ from regard.blocks import CELLS, RNN_ENCODERS
 from regard.blocks.rnn import IdentityEncoder, InitialState, RNNCellStack, StackedRNN
 from regard.core.errors import RegardError, UnknownName
 from regard.core.spec import build_part, resolve
+from tests.long_params import rest_is_long
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -171,3 +172,17 @@ def test_the_first_states_have_a_place_for_every_layer_and_part(name):
     states = InitialState(name, 6, 5, layers=2)(torch.randn(4, 6))
     parts = resolve(CELLS, name, "cell").parts
     assert [[part.shape for part in layer] for layer in states] == [[(4, 1, 5)] * parts] * 2
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", rest_is_long(("rnn", "gru", "lstm"), "lstm"))
+def test_a_program_of_torch_export_reads_sequences_of_all_lengths(name):
+    """A network of PyTorch's would be unrolled for the length of the example."""
+    model = build_part(RNN_ENCODERS, name, "encoder", width=5, hidden=3, layers=2, directions=1).eval()
+    free = torch.export.Dim.DYNAMIC
+    example = (torch.randn(2, 4, 5), torch.tensor([4, 2]))
+    with torch.no_grad():
+        run = torch.export.export(model, example, dynamic_shapes=({0: free, 1: free}, {0: free})).module()
+        for rows, n in ((1, 3), (3, 7)):
+            x, lengths = torch.randn(rows, n, 5), torch.randint(1, n + 1, (rows,))
+            torch.testing.assert_close(run(x, lengths), model(x, lengths))

@@ -38,7 +38,19 @@ def served(tmp_path_factory):
     small_vit(vit)
     small_cnn(cnn)
     pool = ModelPool(
-        ["en-de", "shakespeare", "fill-en", "languages", "digits", "fashion", str(vit), str(cnn)], device="cpu"
+        [
+            "en-de",
+            "shakespeare",
+            "fill-en",
+            "languages",
+            "digits",
+            "pen-digits",
+            "stories",
+            "fashion",
+            str(vit),
+            str(cnn),
+        ],
+        device="cpu",
     )
     pool.load()
     made = app.make_app(pool, Settings(explore=True))
@@ -120,6 +132,7 @@ class Page:
 
     def __init__(self, driver, address, looks=None):
         self.driver, self.address, self.inspections = driver, address, looks
+        self.run("try { sessionStorage.clear() } catch {}")  # what the last test typed
 
     def open(self, model):
         """The page with a model, its first example read, its maps drawn."""

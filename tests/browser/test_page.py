@@ -275,7 +275,7 @@ def test_recording_is_read_and_shown_as_a_spectrogram(page):
     page.open("digits")
     assert "one" in page.text(".answer")
     page.hover(page.one(".audio canvas"))
-    page.until(lambda: page.all(".weight-lists .list.look li"), "a frame looks at frames")
+    page.until(lambda: page.all(".weight-lists .list.seen li"), "a frame belongs to a part of the answer")
     assert page.run("return document.querySelector('.audio canvas').width") > 300
 
 

@@ -399,7 +399,7 @@ def test_a_recording_is_played_over_an_axis_of_seconds(page):
     page.open("digits")
     ticks = page.texts(".time-axis span")
     assert ticks[:2] == ["0 s", "0.5 s"]
-    assert len(page.all(".time-axis")) == 2
+    assert len(page.all(".time-axis")) == 1
     assert page.text(".weight-lists .list.look li .word").endswith(" s")
     canvas = "return document.querySelector('.panel.look canvas').toDataURL()"
     before = page.run(canvas)
@@ -410,6 +410,63 @@ def test_a_recording_is_played_over_an_axis_of_seconds(page):
     page.until(lambda: page.run(canvas) == before, "the mark is gone")
     page.open("en-de")
     assert not page.one(".sound").is_displayed()
+
+
+def test_words_of_a_recording_stand_above_their_place_in_it(page):
+    page.open("digits")
+    assert page.texts(".panel.seen .chip:not(.special)") == page.text(".answer").split()
+    script = """
+    const { inspection } = regard.store, canvas = document.querySelector('.panel.look canvas').getBoundingClientRect();
+    return [...document.querySelectorAll('.panel.seen .chip:not(.special)')].map((chip) => {
+      const [from, to] = inspection.axes.states.positions[chip.dataset.index].time, box = chip.getBoundingClientRect();
+      return box.x + box.width / 2 - canvas.x - (from + to) / 2 / inspection.audio.seconds * canvas.width;
+    });
+    """
+    page.until(lambda: max(map(abs, page.run(script))) < 20, "words are where they are heard")
+    page.one("#maps .choice-one:nth-child(2)").click()
+    page.until(lambda: page.text(".weight-lists h3") == "zero is likely at", "a label that is heard is first")
+
+
+def test_a_line_by_hand_is_drawn_over_its_window(page):
+    page.open("pen-digits")
+    points = len(inspection(page).output["points"])
+    page.until(lambda: page.run("return document.querySelector('.ink-sheet canvas').width") == points + 1, "the window")
+    assert page.texts(".ink-names span") == ["3", "1", "4", "1", "5", "[end]"]
+    canvas, ink = (
+        page.one(".panel.seen canvas.picture"),
+        "return document.querySelector('.panel.seen canvas').toDataURL()",
+    )
+    query, before = page.run("return regard.store.selection.query"), page.run(ink)
+    page.run("arguments[0].focus()", canvas)
+    page.press(Keys.ARROW_RIGHT, Keys.ENTER)
+    page.until(lambda: page.run("return regard.store.selection.query") == query + 1, "arrows go along the line")
+    assert f"point {query + 2}." in canvas.get_attribute("aria-label")
+    page.all(".panel.look .chip")[2].click()
+    page.until(lambda: page.text(".weight-lists h3") == "4 is attended to by", "a digit is pinned")
+    assert page.run(ink) != before
+    assert "%" not in page.text(".weight-lists")  # the weights of a window are no shares
+
+
+def test_sentences_along_the_large_map_are_whole(page):
+    page.open("stories")
+    largest(page)
+    assert page.texts(".column-names span") == inspection(page).axes["sentence"].tokens
+    cut = """
+    return [...document.querySelectorAll('.column-names span, .row-names span')]
+      .filter((each) => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight).length;
+    """
+    for width in (WIDE[0], 1024, PHONE[0]):
+        page.size(width, 844)
+        page.until(lambda: page.run(cut) == 0, f"whole at {width} pixels")
+
+
+def test_a_token_and_its_map_are_seen_together_at_1024_pixels(page):
+    page.size(1024, 768)
+    page.open("en-de")
+    left, right = page.one(".panel.seen").rect, page.one(".large .frame").rect
+    assert left["x"] + left["width"] < right["x"]
+    assert right["y"] + right["height"] < 844
+    assert page.run("return document.documentElement.scrollWidth") == 1024
 
 
 def test_all_heads_have_lines_in_colours_of_their_own(page):
@@ -506,6 +563,43 @@ def test_on_a_phone_the_maps_come_before_what_is_done_with_them(page):
         page.one(name).rect["y"] for name in ("#input", "#tokens", "#maps", "[data-needs='interventions']", "#export")
     ]
     assert tops == sorted(tops)
+
+
+# -- what was typed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_reload_keeps_text_and_options_of_each_model(page):
+    page.open("en-de")
+    page.run("document.querySelector('.options').open = true")
+    page.one("[name='beam_size']").send_keys("2")
+    page.read("A cat sleeps.")
+    page.open("fill-en")
+    assert page.one("#text").get_attribute("value") == "A man is riding a [MASK] on the beach."
+    page.open("en-de")
+    assert page.one("#text").get_attribute("value") == "A cat sleeps."
+    assert page.one(".options[open] [name='beam_size']").get_attribute("value") == "2"
+    assert inspection(page).inputs == {"text": "A cat sleeps.", "beam_size": 2}
+
+
+def test_a_file_that_cannot_be_read_is_named_by_what_it_is(page, tmp_path):
+    (tmp_path / "none.png").write_bytes(b"")
+    (tmp_path / "words.png").write_text("no picture")
+    page.open("tiny-vit")
+    for name, says in (("none.png", "none.png is empty."), ("words.png", "the file cannot be read as an image")):
+        page.one("#file").send_keys(str(tmp_path / name))
+        page.until(lambda says=says: page.text(".refused").startswith(says), says)
+        assert not page.one(".result").is_displayed()
+    page.complaints()  # the browser notes the refused request
+
+
+def test_a_joiner_has_a_name(page):
+    script = """
+    const [text, done] = arguments;
+    import(`${location.origin}/page/token_text.js`).then(({ visible }) => done(visible(text)));
+    """
+    page.open("languages")
+    named = {"\u200d": "U+200D", "\ufe0f": "U+FE0F", "\n": "↵", "a\u200d": "a\u200d", "é": "é"}
+    assert {text: page.driver.execute_async_script(script, text) for text in named} == named
 
 
 # -- the tour ----------------------------------------------------------------------------------------------------------

@@ -78,6 +78,16 @@ def test_all_labels_and_json(folder, capsys):
     assert found["probabilities"][found["label"]] == found["probability"]
 
 
+def test_json_has_the_best_labels_unless_all_are_asked_for(folder, capsys, monkeypatch):
+    monkeypatch.setattr("regard.cli.classify.LISTED_IN_JSON", 2)
+    for more, count in (([], 2), (["-k", "1"], 1), (["--all"], 3)):
+        assert call("classify", LINES[0], "--model", folder, "--json", "--device", "cpu", *more) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert len(found["probabilities"]) == count
+        assert next(iter(found["probabilities"])) == found["label"]
+    assert call("classify", LINES[0], "--model", folder, "--all", "-k", "2") == 2
+
+
 def test_line_n_of_the_output_belongs_to_line_n_of_the_input(folder, monkeypatch, tmp_path, capsys):
     from_stdin(monkeypatch, tmp_path, b"the dog\n\n\xff\xfe\none cat\n")
     assert call("classify", "--model", folder, "--device", "cpu") == 1

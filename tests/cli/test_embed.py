@@ -41,6 +41,12 @@ def piped(monkeypatch, tmp_path, content):
     monkeypatch.setattr(sys, "stdin", file.open(encoding="utf-8"))
 
 
+def test_a_dash_alone_is_stdin(folder, capsys, monkeypatch, tmp_path):
+    piped(monkeypatch, tmp_path, f"{LINES[0]}\n{LINES[1]}\n".encode())
+    assert call("embed", "-", "--model", folder) == 0
+    assert [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()] == [LINES[0], LINES[1]]
+
+
 def test_a_terminal_shows_the_beginning_of_each_vector_and_the_cosine(folder, capsys, monkeypatch):
     monkeypatch.setattr("regard.core.terminal_text.terminal_width", lambda: 80)
     assert call("embed", LINES[0], LINES[1], "--model", folder) == 0
@@ -174,7 +180,8 @@ def test_what_a_reader_looked_at_is_drawn(folder, tmp_path, capsys, view, marks)
     assert f"drawn: {file}" in out
     assert file.stat().st_size > 5000
     if view != "layers":
-        assert ("[CLS]" in out) is (not marks)
+        assert ("[CLS] │" in out) is (not marks)
+        assert (" is on [CLS] and [SEP]: left out, and rows scaled up" in out) is bool(marks)
 
 
 @pytest.mark.parametrize("view", rest_is_long([None, "encoder", "layers", "rollout"], "layers"))
@@ -188,7 +195,7 @@ def test_whole_words_of_a_reader_are_drawn(folder, tmp_path, capsys, view, marks
     assert "##" not in out
     if view != "layers":
         assert "snowball │" in out
-        assert ("[CLS]" in out) is (not marks)
+        assert ("[CLS] │" in out) is (not marks)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "snowball" in page
     assert '"##' not in page

@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,16 @@ def test_other_errors_pass_through_advice_on_memory_unchanged():
 
     with pytest.raises(ZeroDivisionError), oom_advice("no"):
         raise ZeroDivisionError
+
+
+def test_a_program_ends_without_a_last_collection_and_a_caller_of_main_goes_on(monkeypatch):
+    registered = []
+    monkeypatch.setattr(cli.atexit, "register", registered.append)
+    monkeypatch.setattr(sys, "argv", ["regard", "--version"])
+    assert cli.main(["--version"]) == 0
+    assert not registered
+    assert cli.main() == 0
+    assert registered == [gc.freeze]
 
 
 def test_python_m_regard_is_the_command_line():

@@ -24,6 +24,28 @@ def test_see_never_replaces_a_file_silently(translator_folder, tmp_path, monkeyp
     assert (tmp_path / "attention.png").read_bytes() != b"mine"
 
 
+def test_no_command_replaces_a_file_without_a_word(translator_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    for file in ("lines.txt", "map.png", "near.png", "story.png"):
+        (tmp_path / file).write_bytes(b"mine")
+    translate = ["translate", "two dogs .", "--model", str(translator_folder)]
+    story = ["answer", "Mary took the milk. Mary went to the kitchen.", "Where is the milk?"]
+    for words, file in (
+        ([*translate, "--output"], "lines.txt"),
+        ([*translate, "--attention"], "map.png"),
+        (["near", "king", "-k", "2", "--picture"], "near.png"),
+        ([*story, "--see"], "story.png"),
+    ):
+        assert cli.main([*words, file]) == 0
+        said = "".join(capsys.readouterr())
+        assert f": {file} (in place of the file that was there)\n" in said
+        assert (tmp_path / file).read_bytes() != b"mine"
+        if file.endswith("png"):
+            assert cli.main([*words, "folder.png"]) == 1
+            assert "cannot draw to folder.png: it is a folder" in capsys.readouterr().err
+
+
 def test_the_drawing_says_what_is_drawn_without_marks_of_spaces(translator_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main([*LINE, str(translator_folder)]) == 0

@@ -191,7 +191,10 @@ def test_every_view_draws_whole_words(view, translator_folder, tmp_path, capsys)
 
 
 def test_layers_and_heads_that_are_not_there_are_said(translator_folder, tmp_path, capsys):
-    for words, said in ((["--layer", "7"], "there are 0 to 1"), (["--head", "9"], "has no head 9")):
+    for words, said in (
+        (["--layer", "7"], "there are 0 to 1"),
+        (["--head", "9"], "There is no head 9 in decoder"),
+    ):
         assert call("see", "Two dogs.", "--model", translator_folder, "-o", tmp_path / "a.png", *words) == 1
         assert said in capsys.readouterr().err
     for text in ("", "  ", "two\nlines", "x" * 30_000):

@@ -20,23 +20,21 @@ from tests.long_params import rest_is_long
 # What a program of torch.export keeps as its example had it, beside the batch that is free in all of them, and why.
 UNROLLED = "length: its loop over the tokens is written out"
 FIXED = {
-    "seq2seq": UNROLLED,
     "rnnsearch": UNROLLED,
     "luong": UNROLLED,
     "online_alignment": UNROLLED,
     "neural_gpu": UNROLLED,
     "ntm": UNROLLED,
     "dnc": UNROLLED,
-    "lstm": UNROLLED,
     "elmo": UNROLLED,
     "handwriting": UNROLLED,
-    "ctc": UNROLLED,
     "dmn": UNROLLED,
     "story_dnc": UNROLLED,
     "memnn": UNROLLED,
     "attention_asr": UNROLLED,
     "conformer": "length: a program made of several subsampled frames takes all lengths but that of one",
     "hybrid_asr": "length: as for conformer",
+    "ctc": "length: as for conformer",
     "show_and_tell": UNROLLED,
     "show_attend_and_tell": UNROLLED,
     "image_transformer": "size: that of its images is part of the model",
@@ -53,9 +51,8 @@ FIXED = {
     "caption_transformer": "size: as for efficientnet_lite, its encoder",
     "dpt": "size: whether a map is resized to the coarser one depends on it",
 }
-# In ONNX a network of PyTorch's is one node of any length, and a pooling one of any size; a loop of ours is written out
-# there too.
-FREE_IN_ONNX = {"seq2seq", "ctc", "learn_to_pay_attention", "conformer", "hybrid_asr"}
+# In ONNX a pooling is one node for any size; a loop of ours is written out there too.
+FREE_IN_ONNX = {"ctc", "learn_to_pay_attention", "conformer", "hybrid_asr"}
 NOT_IN_ONNX = {
     "elmo": "its LSTM narrows what it says, which ONNX's has no part for",
     "dnc": (SORTED := "cells are sorted by usage with ties in order, and ONNX has no stable sort"),
@@ -74,7 +71,7 @@ SMALL = dict.fromkeys(
 SMALL |= dict.fromkeys(("transformer", "t5", "convs2s", "bytenet"), BOTH)
 SMALL |= {"swin": {"heads": (2, 2), "layers": (2, 2)}, "resnet": {"layers": (1, 1)}, "mvit": {"layers": (1, 1)}}
 # of three frames two are left: a size of one in an example would be taken for a constant
-SMALL |= {name: {"layers": 1, "subsampling_layers": 1} for name in ("conformer", "hybrid_asr")}
+SMALL |= {name: {"layers": 1, "subsampling_layers": 1} for name in ("conformer", "hybrid_asr", "ctc")}
 SMALL["lr_net"] = SMALL["resnet"]
 SMALL |= {"swinv2": SMALL["swin"], "neural_gpu": {"length_offset": 1.0, "layers": 1}, "handwriting": {"layers": 1}}
 SMALL["elmo"] = {"layers": 1, "filters": (8, 8), "max_word_length": 6, "highway_layers": 1}

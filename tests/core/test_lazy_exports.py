@@ -1,6 +1,8 @@
 """Packages export their classes: every name can be imported, and importing a package loads none of its modules."""
 
 import inspect
+import os
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -83,3 +85,36 @@ def test_dir_shows_what_is_public_and_nothing_that_is_only_imported():
     assert {"alignment", "heads", "page"} <= {*dir(regard.see)}
     assert {"ViT", "MODELS"} <= {*dir(regard.models)}
     assert {"inspection", "faithfulness"} <= {*dir(regard.interpret)}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_type_checkers_are_told_what_is_exported():
+    stubs = runpy.run_path(str(ROOT / "scripts/make_stubs.py"))["stubs"]()
+    assert {path.parent.name for path in stubs} >= {*PACKAGES}
+    for path, text in stubs.items():
+        assert path.read_text() == text, "run python scripts/make_stubs.py"
+        assert "_exports import *" in path.with_name("__init__.py").read_text()
+
+
+@pytest.mark.long
+def test_mypy_sees_the_classes_and_names_what_is_not_there(tmp_path):
+    pytest.importorskip("mypy")
+    client = tmp_path / "client.py"
+    client.write_text(
+        "import regard\n"
+        "from regard.attention import MECHANISMS, LinearAttention\n"
+        "from regard.models import ViT, ViTT\n"
+        "reveal_type(ViT)\nreveal_type(LinearAttention)\nreveal_type(regard.models.GPT)\nreveal_type(regard.load)\n"
+    )
+    env = os.environ | {"MYPYPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(client)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, env=env)
+    said = [line.removeprefix("client.py:") for line in done.stdout.splitlines() if line.startswith("client.py")]
+    assert [line for line in said if "error" in line] == [
+        '3: error: Module "regard.models" has no attribute "ViTT"; maybe "ViT"?  [attr-defined]'
+    ]
+    seen = [line for line in said if "note: Revealed" in line]
+    for line, name in zip(seen, ["ViT", "LinearAttention", "GPT", "Path"], strict=True):
+        assert f".{name}" in line

@@ -73,3 +73,14 @@ def test_a_number_keeps_its_percent_sign_and_a_message_its_paths():
         f"        {path}",
         "        at all",
     ]
+
+
+def test_lines_of_formulas_stay_lines_however_long_they_are():
+    first = (
+        f"    reformer    the same with k_m = q_m, over the chunk of n {'and more ' * 4}before     O(r N (log N + w D))"
+    )
+    text = f"{first}\n                bucket(x) = argmax [x R; -x R]"
+    assert len(first) > 115
+    found = reflow(text, 60).splitlines()
+    assert [found[0][:24], found[-1]] == ["    reformer    the same", "                bucket(x) = argmax [x R; -x R]"]
+    assert found[-2].strip() == "O(r N (log N + w D))"

@@ -24,7 +24,6 @@ needs_onnx = pytest.mark.skipif(
     any(find_spec(part) is None for part in ("onnx", "onnxscript", "onnxruntime")), reason="pip install 'regard[onnx]'"
 )
 FORMATS = [pytest.param("onnx", marks=needs_onnx), "torch"]
-ONNX_ONLY = ("ctc_speech_recognition", "speech_recognition")  # torch.export unrolls recurrent networks
 
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # exporters cannot trace through shape checks
@@ -158,10 +157,6 @@ def test_every_exported_predictor_answers_as_before(name, kind, tmp_path):
         with pytest.raises(Unsupported, match=r"predictor\.paths = 1"):
             make_plan(one)
         one.paths = 1
-    if kind == "torch" and name in ONNX_ONLY:
-        with pytest.raises(Unsupported, match=r"one length only.*--onnx"):
-            export_model(one, tmp_path / "out", kind, check=True)
-        return
     found = export_model(one, tmp_path / "out", kind, check=True)
     assert found.differences[-1].what == "run.py"
 

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.attention.capture.map_store import watch_lazy
 from regard.core.errors import BadInput, RegardError, UnknownName, Unsupported
-from regard.interpret.inspection import INSPECTIONS, inspect
+from regard.interpret.inspection import INSPECTIONS, NO_POSITION, inspect
 from regard.interpret.inspections.stored import StoredInspection
 from regard.modalities.image import Preprocess
 from regard.see import rollout
@@ -489,7 +489,12 @@ def test_points_of_the_pen_are_rows_and_the_characters_of_the_text_columns():
     assert (only["rows"], only["columns"]) == ("pen_points", "text")
     assert seen.axes["text"].tokens == ["3", "1", "[end]"]
     assert seen.axes["text"].positions[1] == {"text": [1, 2]}
-    assert only["n"] == len(seen.axes["pen_points"].tokens) >= len(seen.output["points"])
+    pen, points = seen.axes["pen_points"], seen.output["points"]
+    assert only["n"] == len(pen.tokens) == len(points) + 1  # the last step ended the line
+    assert (pen.tokens[-1], pen.positions[-1], pen.special[-1]) == ("[end]", NO_POSITION, True)
+    np.testing.assert_allclose([each["pen"] for each in pen.positions[:-1]], np.cumsum(points, 0)[:, :2], atol=1e-3)
+    lifted = [True, *(bool(up) for *_, up in points[:-1])]
+    assert [each["drawn"] for each in pen.positions[:-1]] == [not up for up in lifted]
     first, last = (seen.row(only["name"], 0, query).argmax() for query in (0, only["n"] - 1))
     assert (first, last) == (0, 2)
     assert not only["normalised"]

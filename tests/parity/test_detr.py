@@ -118,6 +118,38 @@ def test_dilated_backbone_equals_timms():
     assert ours.stem(images)[-1].shape[-2:] == (3, 4)
 
 
+def test_backbone_of_transformers_is_read_too(tmp_path):
+    images, _ = batch()
+    for block, e, kind in (("basic", 1, "DetrForObjectDetection"), ("bottleneck", 4, "DetrForSegmentation")):
+        backbone = transformers.ResNetConfig(
+            embedding_size=16,
+            hidden_sizes=[16 * e, 32 * e, 64 * e, 128 * e],
+            depths=[1, 2, 1, 1],
+            layer_type=block,
+            out_features=["stage1", "stage2", "stage3", "stage4"],
+        )
+        settings = {"use_timm_backbone": False, "backbone": None, "backbone_config": backbone}
+        theirs, ours = pair(kind, **settings, encoder_layers=1, decoder_layers=1)
+        with torch.no_grad():
+            expected, found = theirs(images), ours(images)
+        close(found.logits[-1], expected.logits)
+        if ours.config.masks:
+            close(found.masks, expected.pred_masks)
+        theirs.float().save_pretrained(tmp_path / block)
+        assert hf_detr.load(tmp_path / block)[0].config == ours.config
+    raw = theirs.config.to_dict()
+    for change in (
+        {"hidden_act": "gelu"},
+        {"layer_type": "odd"},
+        {"downsample_in_bottleneck": True},
+        {"downsample_in_first_stage": True},
+        {"hidden_sizes": [64, 64, 64, 64]},
+        {"out_features": ["stage4"]},  # the masks need all
+    ):
+        with pytest.raises(Unsupported, match=next(iter(change))):
+            hf_detr.import_config(raw | {"backbone_config": raw["backbone_config"] | change})
+
+
 @pytest.mark.parametrize("kind", rest_is_long(hf_detr.ARCHITECTURES, "DetrForSegmentation"))
 def test_gradients_equal_those_of_transformers(kind):
     theirs, ours = pair(kind)
@@ -199,7 +231,7 @@ def test_what_transformers_alone_has_is_refused():
     raw = peer().config.to_dict()
     for change, why in (
         ({"position_embedding_type": "learned"}, "position_embedding_type"),
-        ({"backbone_config": {"model_type": "resnet"}}, "ResNets of timm"),
+        ({"backbone_config": {"model_type": "swin"}}, "a 'swin' of transformers"),
         ({"backbone_config": {"model_type": "timm_backbone", "backbone": "convnext"}}, "convnext"),
         ({"decoder_ffn_dim": 8}, "ffn_dim"),
         ({"architectures": ["DetrModel"]}, "DetrModel"),

@@ -66,7 +66,7 @@ def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp
     source = "fill-en" if kind == "labelled-texts" else None  # smaller than MiniLM, which is taken where installed
     found = make_plan(kind, places[kind], quick=True, source=source)
     assert [line[:16].strip() for line in found.lines] == NAMES
-    assert "6 of" in found.lines[4]
+    assert "6, each of" in found.lines[4]
     result = train(found.recipe, tmp_path / "run")
     assert result["steps"] == 6
     predict = regard.load(tmp_path / "run")
@@ -81,6 +81,10 @@ def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp
         assert str(predict("On day", max_new_tokens=5))
     else:
         assert set(predict(places[kind] / "nein" / "1.wav").probabilities) == {"ja bitte", "nein"}
+        again = make_plan(kind, places[kind], quick=True, source=str(tmp_path / "run"))
+        assert again.recipe.train.init_from == str(tmp_path / "run")
+        assert again.recipe.model.width == found.recipe.model.width
+        assert "the classifier is new if its labels differ" in again.lines[1]
 
 
 @pytest.fixture

@@ -16,61 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.attention.aligners import ALIGNERS
-from regard.attention.mechanisms import MECHANISMS
-from regard.attention.mixers import MIXERS, build_mixer
+from regard.attention.aligners import ALIGNERS as ALIGNERS
+from regard.attention.mechanisms import MECHANISMS as MECHANISMS
+from regard.attention.mixers import MIXERS as MIXERS
+from regard.attention.mixers import build_mixer as build_mixer
 from regard.core.lazy_exports import lazy_exports
-
-if TYPE_CHECKING:
-    from regard.attention.capture.watch import watch
-    from regard.attention.joins import JOINS
-    from regard.attention.joins.concat import OutputProjection
-    from regard.attention.kv_cache import BeamTable, KVCache
-    from regard.attention.mask import (
-        CausalMask,
-        ChunkMask,
-        DenseMask,
-        DocumentMask,
-        GlobalMask,
-        KeyMask,
-        Mask,
-        PaddingMask,
-        SegmentMask,
-        WindowMask,
-    )
-    from regard.attention.multihead import MultiHeadAttention
-    from regard.attention.projections import PROJECTIONS, CrossProjection, QKVProjection
-    from regard.attention.protocol import Aligner, Mechanism, Mixer, Traits
-
-__all__ = [
-    "ALIGNERS",
-    "JOINS",
-    "MECHANISMS",
-    "MIXERS",
-    "PROJECTIONS",
-    "Aligner",
-    "BeamTable",
-    "CausalMask",
-    "ChunkMask",
-    "CrossProjection",
-    "DenseMask",
-    "DocumentMask",
-    "GlobalMask",
-    "KVCache",
-    "KeyMask",
-    "Mask",
-    "Mechanism",
-    "Mixer",
-    "MultiHeadAttention",
-    "OutputProjection",
-    "PaddingMask",
-    "QKVProjection",
-    "SegmentMask",
-    "Traits",
-    "WindowMask",
-    "build_mixer",
-    "watch",
-]
 
 _MODULES = {
     "mask": (
@@ -86,4 +36,7 @@ _MODULES = {
     "window_attention": ("CosineWindowAttention", "WindowAttention"),
     "capture.watch": ("watch",),
 }  # fmt: skip
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, ALIGNERS, MECHANISMS)
+if TYPE_CHECKING:
+    from regard.attention._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES, ALIGNERS, MECHANISMS)

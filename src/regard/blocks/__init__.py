@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
@@ -69,4 +71,7 @@ _MODULES = {
     "rnn": ("InitialState", "RNNCellStack", "StackedRNN"),
     "rnn_decoder": ("DeepOutput", "RNNDecoder"),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, FRAME_ENCODERS)
+if TYPE_CHECKING:
+    from regard.blocks._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES, FEEDFORWARDS, NORMS, CELLS, FRAME_ENCODERS)

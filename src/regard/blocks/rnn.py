@@ -149,8 +149,37 @@ def run_rnn(network: Any, x: Tensor, first: Any = None) -> Tensor:
     """Return all states of an nn.RNNBase, without autocast: in half precision small gradients would vanish."""
     if not x.shape[1]:
         return x.new_zeros(*x.shape[:2], network.hidden_size)
+    if torch.compiler.is_exporting() and not torch.onnx.is_in_onnx_export():
+        return scan_rnn(network, x, first)
     with torch.autocast(x.device.type, enabled=False):
         states, _ = network(x.to(network.all_weights[0][0].dtype), first)
+    return states
+
+
+def scan_rnn(network: Any, x: Float[Tensor, "B N C"], first: Any = None) -> Float[Tensor, "B N F"]:
+    """Return all states of an nn.RNNBase by a loop that a program of torch.export keeps, for any number of steps.
+
+    PyTorch's own network would be unrolled for as many as the example has.
+    """
+    unit = next(cell for cell in map(cell_class, CELLS) if type(network) is cell.network)
+    parts = () if first is None else first if isinstance(first, tuple) else (first,)
+    for layer, weights in enumerate(network.all_weights):
+        state = tuple(part[layer] for part in parts) or (x.new_zeros(x.shape[0], network.hidden_size),) * unit.parts
+        x = _scan_layer(unit, weights, x, state)
+    return x
+
+
+def _scan_layer(unit: type[RNNCellBase], weights: Sequence[Tensor], x: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+    from torch._higher_order_ops.scan import scan
+
+    inputs, recurrent, *biases = weights
+
+    def step(state: tuple[Tensor, ...], gates: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        moved = unit.next_state(gates, nn.functional.linear(state[0], recurrent, biases[1]), state)
+        return moved, moved[0].clone()
+
+    # neither inputs nor outputs of a step may share memory
+    _, states = scan(step, tuple(part.clone() for part in state), nn.functional.linear(x, inputs, biases[0]), dim=1)
     return states
 
 

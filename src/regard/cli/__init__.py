@@ -13,7 +13,9 @@ Nothing heavy is imported before a verb needs it, so that ``regard --help`` answ
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import inspect
 import logging
 import os
@@ -38,6 +40,8 @@ FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    if words is None:  # the process ends with it: a last collection over all of torch's objects would take a second
+        atexit.register(gc.freeze)
     return run_with_error_handling(lambda: _run(sys.argv[1:] if words is None else words))
 
 

@@ -42,9 +42,10 @@ def answer(
     import sys
 
     from regard import see as pictures
+    from regard.cli import print_status
     from regard.cli.lines import check_no_file
+    from regard.cli.output_files import check_output_files, describe_write
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.cli.see import check_output_files
     from regard.core.errors import BadInput, with_article
     from regard.tasks.memory.stories import StoryAnswerer
     from regard.tasks.text.extractive_qa import QuestionAnswerer
@@ -75,5 +76,7 @@ def answer(
     else:
         print(output)
     if see and figure is not None:
+        line = describe_write(see)
         pictures.save(figure, see)
+        print_status(line)
     return 0

@@ -40,9 +40,10 @@ def ask(
     import json
 
     from regard.cli import print_status
+    from regard.cli.output_files import check_output_files
     from regard.cli.photos import default_photo_model
     from regard.cli.prepare import load_predictor, prepare_predictor
-    from regard.cli.see import check_output_files, draw, replaced_note
+    from regard.cli.see import draw
     from regard.core.errors import BadInput, with_article
     from regard.interpret.figures import make_figure
     from regard.interpret.inspection import inspect
@@ -66,10 +67,11 @@ def ask(
     else:
         inspection = inspect(found, item, name=model)
         answer = inspection.prediction  # type: ignore[attr-defined]
-        if answer.label != NOT_LEARNED:
-            was_there = see.exists()
-            for file in draw(make_figure(inspection, source=picture.name), [see]):
-                print_status(f"drawn: {file}{replaced_note(was_there)}")
+        if answer.label == NOT_LEARNED:
+            print_status(f"not drawn: {see}; the model does not look at a picture for a question that it never learned")
+        else:
+            for line in draw(make_figure(inspection, source=picture.name), [see]):
+                print_status(line)
     answer = answer.top(k)
     if as_json:
         print(json.dumps(answer.to_json() | ({"warning": note} if note else {}), ensure_ascii=False))

@@ -46,9 +46,10 @@ def caption(
     from regard.cli import print_status
     from regard.cli.batch_runner import BatchRunner, Result, argument_items
     from regard.cli.options import make_options
+    from regard.cli.output_files import check_output_files
     from regard.cli.photos import default_photo_model, load_photo_model
     from regard.cli.prepare import prepare_predictor
-    from regard.cli.see import check_output_files, draw, replaced_note
+    from regard.cli.see import draw
     from regard.core.errors import BadInput, with_article
     from regard.interpret.figures import make_figure
     from regard.interpret.inspection import inspect
@@ -77,10 +78,9 @@ def caption(
 
     def also(result: Result) -> None:
         if see is not None:
-            was_there = see.exists()
             figure = make_figure(inspect(found, {"image": result.value}, name=name), source=result.item.name)
-            for file in draw(figure, [see]):
-                print_status(f"drawn: {file}{replaced_note(was_there)}")
+            for line in draw(figure, [see]):
+                print_status(line)
 
     runner = BatchRunner.of(found, options, "caption", "give fewer or smaller photos")
     return runner.run(argument_items(found, photos), show, as_json, also=also)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +10,9 @@ from regard.cli.options import Device, Json
 from regard.core.errors import BadInput, with_article
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Result
     from regard.tasks.predictor import Predictor
+
+LISTED_IN_JSON = 10  # labels of a line of JSON: ImageNet has 1,000
 
 
 def classify(
@@ -44,9 +44,11 @@ def classify(
             "the second follows the first.",
         ),
     ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="Print the probability of every label, not only of the most likely one.")
-    ] = False,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", "--top-k", min=1, metavar="N", help="Labels to print.", show_default="1; with --json 10"),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Print the probability of every label.")] = False,
     as_json: Json = False,
     device: Device = "auto",
 ) -> int:
@@ -63,40 +65,43 @@ def classify(
       regard classify --model runs/sst2 < reviews.txt
       regard classify --pairs --model runs/bert_pretrain < pairs.tsv
       regard classify photo.png more/photos --model runs/birds --all
+      regard classify photo.jpg -k 5
       regard classify cone.ply cube.off
       regard classify yes.wav --model runs/words
     """
     if labels is not None and pairs:
         raise typer.BadParameter("--labels are compared with one text at a time; leave out --pairs")
     from regard.cli import file_classifier, images, lines, point_clouds
-    from regard.cli.batch_runner import BatchRunner, line_items
+    from regard.cli.batch_runner import line_items
     from regard.cli.prepare import load_predictor
     from regard.modalities.audio import Audio
 
-    show = _labels(every)
+    if every and k is not None:
+        raise typer.BadParameter("--all prints every label; leave out -k")
+    k = None if every else k or (LISTED_IN_JSON if as_json else 1)
     if point_clouds.are_point_clouds(text):
         if labels is not None or pairs:
             raise typer.BadParameter("--labels and --pairs are for texts; leave them out for point clouds")
-        return point_clouds.classify(text or (), model, show, as_json, device)
+        return point_clouds.classify(text or (), model, k, as_json, device)
     if file_classifier.are_recordings(text):
         if labels is not None or pairs:
             raise typer.BadParameter("--labels and --pairs are for texts; leave them out for recordings")
         if model is None:
             raise BadInput("no model that classifies recordings ships: train one (regard train audio FOLDER), --model")
-        return file_classifier.classify_files(text or (), model, Audio, "recording", show, as_json, device)
+        return file_classifier.classify_files(text or (), model, Audio, "recording", k, as_json, device)
     are_images = images.are_images(text)
     if are_images and (labels is not None or pairs):
         raise typer.BadParameter("--labels and --pairs are for texts; leave them out for images")
     name = model or ("languages" if labels is None else "minilm")
     found = None if are_images and model is None else load_predictor(name)
     if file_classifier.takes_recordings(found):  # of a folder
-        return file_classifier.classify_files(text or (), name, Audio, "recording", show, as_json, device)
+        return file_classifier.classify_files(text or (), name, Audio, "recording", k, as_json, device)
     if are_images or (labels is None and not pairs and images.takes_images(found)):
-        return images.classify(text, model, found, show, as_json, device)
+        return images.classify(text, model, found, k, as_json, device)
     source = lines.read_lines(text, "texts")
     classifier = load_classifier(found, name, labels, device, pairs)
-    runner = BatchRunner.of(classifier, classifier.make_options({}), "classify")
-    return runner.run(line_items(source, lambda line: _read(classifier, line)), show, as_json)
+    runner = file_classifier.label_runner(classifier, k)
+    return runner.run(line_items(source, lambda line: _read(classifier, line)), file_classifier.show_labels, as_json)
 
 
 def load_classifier(found: Any, name: str, labels: str | None, device: str = "auto", pairs: bool = False) -> Predictor:
@@ -132,13 +137,3 @@ def _read(classifier: Predictor, line: str) -> Any:
     if len(cells) != len(classifier.inputs) or not all(cell.strip() for cell in cells):
         raise BadInput("not a pair of texts with a tab between them")
     return classifier.read_item(dict(zip(classifier.inputs, cells, strict=True)))
-
-
-def _labels(every: bool) -> Callable[[Result], list[str]]:
-    """Return what prints the most likely label of a result, or every label."""
-
-    def show(result: Result) -> list[str]:
-        found = result.output
-        return ["" if found is None else str(found if every else found.top(1))]
-
-    return show

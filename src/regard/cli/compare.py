@@ -24,13 +24,14 @@ def compare(
       regard compare runs/* --output runs.png
     """
     from regard.cli import print_status
+    from regard.cli.output_files import check_output_files, describe_write
     from regard.training.comparison import compare_runs, draw_runs, table_lines
 
+    check_output_files([output] if output is not None else (), page=False)
     found = compare_runs(runs)
     print("\n".join(table_lines(found)))
     if output is not None:
-        if output.suffix.lower() not in (".png", ".svg"):
-            raise typer.BadParameter(f"cannot draw to {output}; end its name in .png or .svg")
+        line = describe_write(output)
         draw_runs(found, output)
-        print_status(f"drawn: {output}")
+        print_status(line)
     return 0

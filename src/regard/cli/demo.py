@@ -39,10 +39,11 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
     written = [translator(SENTENCES) for translator in found]
     seconds = time.monotonic() - began
     print()
+    width = max(map(len, names))
     for number, sentence in enumerate(SENTENCES):
-        print(f"  {found[0].source}  {sentence}")
-        for translator, lines in zip(found, written, strict=True):
-            print(f"  {translator.target}  {lines[number]}")
+        print(f"  {'':{width}}  {sentence}")
+        for name, lines in zip(names, written, strict=True):
+            print(f"  {name:{width}}  {lines[number]}")
         print()
     print(f"  {len(found) * len(SENTENCES)} translations in {seconds:.1f} s ({describe_device(found[0])}, beam 4)\n")
 
@@ -51,17 +52,14 @@ def demo(folder: Path = Path("demo"), models: Sequence[str] | None = None) -> in
     print(f"What each word of the translation attends to (mean of the heads of {figure.selected[0].name}):\n")
     print(text_map(figure.selected[0], width=100), end="\n\n")
     folder.mkdir(parents=True, exist_ok=True)
-    files = draw(figure, _files(folder))
+    files = [folder.resolve() / name for name in ("attention.png", "attention.html")]
+    lines = draw(figure, files)
     print("The same as a picture, and all layers and heads as a page to explore (open it in a browser):\n")
-    print(*(f"  {file.resolve()}" for file in files), sep="\n", end="\n\n")
+    print(*(f"  {line}" for line in lines), sep="\n", end="\n\n")
     if why := _why_eager():
         print(f"torch.compile is not to be had here ({why}); everything works without it, in eager mode.\n")
     print('Next: regard translate "Good morning." --to de        regard --help')
     return 0
-
-
-def _files(folder: Path) -> list[Path]:
-    return [folder / "attention.png", folder / "attention.html"]
 
 
 def _why_eager() -> str | None:

@@ -56,13 +56,11 @@ def embed(
     """
     from regard.cli import lines
     from regard.cli.batch_runner import BatchRunner, line_items
+    from regard.cli.output_files import check_writable, describe_write
     from regard.core.files import atomic_write
     from regard.core.terminal_text import terminal_width
 
-    if out is not None and out.suffix.lower() not in KINDS:
-        raise BadInput(f"cannot write vectors to {out}; end the name in {', '.join(KINDS)}")
-    if out is not None and not out.parent.is_dir():
-        raise BadInput(f"cannot write vectors to {out}: there is no folder {out.parent}")
+    check_writable([out] if out is not None else (), KINDS, ", ".join(KINDS), "write vectors to")
     source = lines.read_lines(sentences, "sentences")
     embedder = load_embedder(model, device)
     options = make_options(embedder, {"overflow": "split" if split else "error"})
@@ -73,8 +71,9 @@ def embed(
     results = [result for batch in items for result in runner.results(batch)]
     if status := runner.finish():  # row n of a file belongs to line n, so that none can be left out
         return status
+    line = describe_write(out, f"{len(results):,} vectors of {len(results[0].output.vector)} numbers")
     atomic_write(_file_content(results, out.suffix.lower()), out)
-    print(f"{len(results):,} vectors of {len(results[0].output.vector)} numbers: {out}")
+    print(line)
     return 0
 
 

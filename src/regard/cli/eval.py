@@ -116,11 +116,12 @@ def evaluate(
       regard eval scenes --maps cross --data scenes --limit 100
     """
     from regard.cli import FAILED, print_status
+    from regard.cli.output_files import check_writable
     from regard.metrics.base import Metric
     from regard.training import evaluate as measure
+    from regard.training.evaluation import check_attention
 
-    if output is not None and not output.parent.is_dir():  # before it is measured for an hour
-        raise BadInput(f"cannot write {output}: there is no folder {output.parent}")
+    check_writable([output] if output is not None else ())  # before it is measured for an hour
     if str(folder) in PACKAGED_MODELS and str(folder) != IMAGENET:
         found = _compare_embeddings(str(folder), data, (split or ["test"])[0], attention or [], limit, device)
         _write(found, output)
@@ -135,11 +136,15 @@ def evaluate(
         how = {"weights": weights, "device": device, "data": own} | {
             k: value for k, value in given if value is not None
         }
-        found = measure(place, split, **how)
+        refused: dict[str, Any] = {}
+        for spec in attention or ():  # said before the model's own weights are measured for an hour
+            with _recording_refusal(refused, spec):
+                check_attention(place, spec, own)
+        found = measure(place, split, **how) | refused
         metrics = [Metric(**each) for each in found["metrics"]]
         for part, numbers in found["results"].items():
             print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
-        for spec in attention or ():
+        for spec in [each for each in attention or () if each not in refused.get("refused", ())]:
             with _recording_refusal(found, spec):
                 other = measure(place, split, attention=spec, **how)["results"]
                 for part, numbers in other.items():
@@ -198,9 +203,13 @@ def _recording_refusal(found: dict[str, Any], spec: str) -> Iterator[None]:
 
 def _write(found: Mapping[str, Any], output: Path | None) -> None:
     if output is not None:
+        from regard.cli import print_status
+        from regard.cli.output_files import describe_write
         from regard.core.files import atomic_write
 
+        line = describe_write(output, "written")
         atomic_write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode(), output)
+        print_status(line)
 
 
 def _compare_embeddings(

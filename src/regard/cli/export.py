@@ -38,6 +38,7 @@ def export(
     if not asked:
         raise typer.BadParameter("say where to: --onnx FOLDER, or --torch FOLDER")
     from regard.cli import print_status
+    from regard.cli.output_files import replacement_note
     from regard.cli.prepare import load_predictor
     from regard.export import export_model
     from regard.export.formats import check_packages
@@ -48,10 +49,11 @@ def export(
     loaded = load_predictor(model)
     for kind, folder in asked:
         print_status(f"exporting {model} to {folder} (--{kind}); this takes seconds to a minute")
+        note = replacement_note(folder)
         found = export_model(loaded, folder, kind, check=check, network=network)
         if check:
             for each in found.differences:
                 print(each)
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
-        print(f"{folder}: {', '.join(found.files)} ({size:.1f} MiB)")
+        print(f"{folder}: {', '.join(found.files)} ({size:.1f} MiB){note}")
     return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import BadInput, shorten, with_article
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Result, Show
+    from regard.cli.batch_runner import BatchRunner, Result
     from regard.modalities.base import Input
+    from regard.tasks.predictor import Predictor
 
 
 def are_files(words: Sequence[str] | None, suffixes: tuple[str, ...]) -> bool:
@@ -38,11 +39,11 @@ def takes_recordings(found: object) -> bool:
 
 
 def classify_files(
-    words: Sequence[str], name: str, kind: type[Input], noun: str, show: Show, as_json: bool, device: str
+    words: Sequence[str], name: str, kind: type[Input], noun: str, k: int | None, as_json: bool, device: str
 ) -> int:
-    """Classify each file by the model of a name, and return the exit status."""
+    """Classify each file by the model of a name, print its `k` most likely labels, and return the exit status."""
     from regard.cli import print_status
-    from regard.cli.batch_runner import BatchRunner, argument_items
+    from regard.cli.batch_runner import argument_items
     from regard.cli.images import describe_labels, path_exists
     from regard.cli.prepare import load_predictor, prepare_predictor
     from regard.core.terminal_text import printable
@@ -59,7 +60,25 @@ def classify_files(
     is_named = len(words) != 1
 
     def named(result: Result) -> list[str]:
-        return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show(result)]))]
+        return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show_labels(result)]))]
 
-    runner = BatchRunner.of(classifier, classifier.make_options({}), "classify")
-    return runner.run(argument_items(classifier, words), named, as_json)
+    return label_runner(classifier, k).run(argument_items(classifier, words), named, as_json)
+
+
+def label_runner(classifier: Predictor, k: int | None) -> BatchRunner:
+    """Return the runner of a classifier, of whose labels the `k` most likely are kept (None: all)."""
+    from regard.cli.batch_runner import BatchRunner
+
+    options = classifier.make_options({})
+
+    def predict(values: list[Any], numbers: list[int]) -> list[Any]:
+        return [each.top(k) for each in classifier.predict_numbered(values, options, numbers)]
+
+    made = BatchRunner.of(classifier, options, "classify")
+    made.predict = predict
+    return made
+
+
+def show_labels(result: Result) -> list[str]:
+    """Return the line with the labels of a result."""
+    return ["" if result.output is None else str(result.output)]

@@ -75,14 +75,14 @@ def handwrite(
     """
     from regard import see
     from regard.cli import FAILED, print_status
+    from regard.cli.output_files import check_output_files, describe_write, free_name
     from regard.cli.prepare import load_predictor_as, prepare_predictor
-    from regard.cli.see import check_output_files, free_name, replaced_note
     from regard.core.errors import BadInput
     from regard.tasks.strokes.handwriting import HandwritingSynthesizer
 
     out = free_name(Path("handwriting.png")) if out is None else out
     check_output_files([out], page=False)
-    done = f"drawn: {out}{replaced_note(out.exists())}"
+    done = describe_write(out)
     write = prepare_predictor(
         load_predictor_as(HandwritingSynthesizer, model, "which does not write by hand; see regard list zoo"), device
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from regard.core.errors import BadInput, with_article
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Item, Result, Show
+    from regard.cli.batch_runner import Item, Result
     from regard.tasks.image.image_classification import ImageClassifier
 
 LISTED_LABELS = 10  # labels that are listed
@@ -101,10 +101,13 @@ def takes_images(found: Any) -> bool:
     return [*getattr(found, "inputs", {}).values()] == [Image]
 
 
-def classify(words: Sequence[str] | None, model: str | None, found: Any, show: Show, as_json: bool, device: str) -> int:
-    """Classify each file, or each line of stdin that names one, and return the exit status."""
+def classify(
+    words: Sequence[str] | None, model: str | None, found: Any, k: int | None, as_json: bool, device: str
+) -> int:
+    """Classify each file, or each line of stdin that names one, and return the exit status; `k` labels of each."""
     from regard.cli import lines, print_status
-    from regard.cli.batch_runner import BatchRunner, argument_items, line_items
+    from regard.cli.batch_runner import argument_items, line_items
+    from regard.cli.file_classifier import label_runner, show_labels
     from regard.core.terminal_text import printable
 
     name, classifier = load_image_classifier(words[0] if words else "", model, found, device)
@@ -123,9 +126,9 @@ def classify(words: Sequence[str] | None, model: str | None, found: Any, show: S
     is_named = words is None or len(words) != 1 or Path(words[0]).is_dir()  # it exists, as checked above
 
     def named(result: Result) -> list[str]:
-        return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show(result)]))]
+        return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show_labels(result)]))]
 
-    runner = BatchRunner.of(classifier, classifier.make_options({}), "classify")
+    runner = label_runner(classifier, k)
     status = runner.run(items, named, as_json)
     if is_named and runner.failed:
         print_status(f"{runner.failed:,} of {runner.failed + runner.done:,} files could not be read")

@@ -115,8 +115,10 @@ def check_no_file(text: str, how: str = "; to read its lines write: < {}") -> No
 
 
 def read_lines(texts: Iterable[str] | None, what: str) -> Iterator[list[Line]]:
-    """Yield the lines of texts of the command line, or of stdin where there are none; the name of a file is refused."""
-    for text in texts or ():
+    """Yield the lines of texts of the command line, or of stdin where there are none, or "-" alone; the name of a file
+    is refused."""
+    texts = [] if (given := [*(texts or ())]) == ["-"] else given
+    for text in texts:
         check_no_file(text)
     return lines_from_arguments(texts) if texts else read_batches(stdin(what))
 
@@ -229,12 +231,15 @@ class OutputFile:
         if self.file is None or self.path is None:
             return
         from regard.cli import print_status
+        from regard.cli.output_files import describe_write
 
         place = Path(os.path.realpath(self.path))
         try:
             if self.part is not None and kind is None:
+                line = describe_write(self.path, "written")
                 os.fsync(self.file.fileno())
                 os.replace(self.part, place)
+                print_status(line)
             elif self.part is not None and kind is KeyboardInterrupt:
                 os.replace(self.part, f"{place}.part")
                 print_status(f"what was finished is in {self.path}.part")

@@ -52,8 +52,8 @@ def near(
     from regard import see
     from regard.cli import print_status
     from regard.cli.batch_runner import BatchRunner
+    from regard.cli.output_files import check_output_files, describe_write
     from regard.cli.prepare import load_predictor_as
-    from regard.cli.see import check_output_files
     from regard.tasks.text.word2vec import NearestWords
 
     check_output_files([picture] if picture is not None else (), page=False)
@@ -74,9 +74,10 @@ def near(
     found = {each.word: [n.word for n in (*(each.given or (each,)), *each.neighbors)] for each in outputs}
     if picture is not None and found:
         names = [word for group in found.values() for word in group]
+        line = describe_write(picture)
         groups = [label for label, group in found.items() for _ in group]
         see.pca(vectors.vectors(names).numpy(), names, groups, picture)
-        (print_status if as_json else print)(f"drawn: {picture}")  # only JSON on stdout with --json
+        (print_status if as_json else print)(line)  # only JSON on stdout with --json
     return runner.finish()
 
 

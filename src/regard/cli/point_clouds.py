@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from regard.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from regard.cli.batch_runner import Show
+    pass
 
 
 def are_point_clouds(words: Sequence[str] | None) -> bool:
@@ -29,10 +29,10 @@ def default_classifier() -> str:
     raise BadInput("no model over point clouds ships with this version: give one with --model (regard train)")
 
 
-def classify(words: Sequence[str], model: str | None, show: Show, as_json: bool, device: str) -> int:
+def classify(words: Sequence[str], model: str | None, k: int | None, as_json: bool, device: str) -> int:
     """Classify each file, and return the exit status."""
     from regard.cli.file_classifier import classify_files
     from regard.modalities.point_cloud import PointCloud
 
     name = default_classifier() if model is None else model
-    return classify_files(words, name, PointCloud, "point cloud", show, as_json, device)
+    return classify_files(words, name, PointCloud, "point cloud", k, as_json, device)

@@ -196,14 +196,14 @@ def draw_result(result: Result, out: Path) -> str:
 
     A file is .png or .svg; that of a picture drawn in steps may be .gif.
     """
-    from regard.cli.see import replaced_note
+    from regard.cli.output_files import describe_write
     from regard.core.files import atomic_write
     from regard.modalities.generated_image import GeneratedImage
     from regard.see.outputs import draw_output, is_drawable
 
     item, output, name = result.value, result.output, result.item.name
     path = out if out.suffix.lower() in (".png", ".svg", ".gif") else out / f"{Path(name).stem}.png"
-    done = f"drawn: {path}{replaced_note(path.exists())}"
+    done = describe_write(path)
     if isinstance(output, GeneratedImage) and path.suffix.lower() in (".png", ".gif"):
         content = output.to_gif() if path.suffix.lower() == ".gif" else output.to_png()
         path.parent.mkdir(parents=True, exist_ok=True)

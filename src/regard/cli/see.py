@@ -10,13 +10,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.options import print_domain_note
+from regard.cli.output_files import check_output_files, describe_write, free_name
 from regard.core.errors import BadInput, Unsupported, oom_advice
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ def see(
     ] = None,
     no_special_tokens: Annotated[
         bool,
-        typer.Option("--no-special-tokens", help="Leave out the first and the last token, such as [CLS] and [SEP]."),
+        typer.Option(
+            "--no-special-tokens",
+            help="Leave out the marks of the beginning and the end, [CLS], [SEP] and </s>, and scale rows up.",
+        ),
     ] = False,
     words: Annotated[
         bool,
@@ -152,7 +155,7 @@ def see(
       regard see "Good morning." --to de --output page.html
       regard see "A little boy is riding a horse." --to de --words
       regard see "The animal was too tired." --view encoder --layer 2 --head 5
-      regard see "The animal was too tired." --model minilm --view rollout
+      regard see "The animal was too tired." --model minilm --no-special-tokens
       regard see "ROMEO: I love" --model shakespeare --view layers
       regard see "Mary went to the hallway." "Where is Mary?"
       regard see scene.png "How many red digits?"
@@ -173,7 +176,6 @@ def see(
         return draw_mechanisms(inputs, output[0] if output else free_name(Path("mechanisms.html")))
     files = output or [free_name(Path("attention.png"))]
     check_output_files(files)
-    replaced = {file for file in files if file.exists()}
     name, found = _load(model, inputs, from_, to)
     predictor = prepare_predictor(found, "cpu", gradients=True)
     kind = inspection_class(type(predictor))
@@ -190,20 +192,9 @@ def see(
         print_status(figure.note)
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     print(figure.text(width), end="\n\n")
-    for file in draw(figure, files):
-        print(f"drawn: {file}{replaced_note(file in replaced)}")
+    for line in draw(figure, files):
+        print(line)
     return 0
-
-
-def free_name(file: Path) -> Path:
-    """Return the file, or with a number in its name the first that does not exist: attention-2.png."""
-    names = (file if n == 1 else file.with_stem(f"{file.stem}-{n}") for n in count(1))
-    return next(name for name in names if not name.exists())
-
-
-def replaced_note(was_there: bool) -> str:
-    """Return what is added to the name of a file that was written."""
-    return " (in place of the file that was there)" if was_there else ""
 
 
 def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
@@ -225,42 +216,33 @@ def draw_mechanisms(inputs: Sequence[str], file: Path) -> int:
         else:
             tokens, title = _one_line(word).split(), word
             subjects += [sentence_subject(tokens, word_vectors(), causal) for causal in (False, True)]
-    found, replaced = mechanism_gallery(subjects), file.exists()
+    found, line = mechanism_gallery(subjects), describe_write(file)
     see.save(render_gallery(found, title), file)
     for family in found["families"]:
         print(f"{family['name']:22} {', '.join(each['spec'] for each in family['mechanisms'])}")
-    print(f"drawn: {file}{replaced_note(replaced)}")
+    print(line)
     return 0
 
 
-def check_output_files(files: Iterable[Path], page: bool = True) -> None:
-    """Refuse file names that cannot be drawn to before any work is done; `page`: whether .html is possible."""
-    kinds = {".png", ".svg", ".html", ".htm"} if page else {".png", ".svg"}
-    known = ".png, .svg or .html" if page else ".png or .svg"
-    for file in files:
-        if file.suffix.lower() not in kinds:
-            raise BadInput(f"cannot draw to {file}; end the name in {known}")
-        if not file.parent.is_dir():
-            raise BadInput(f"cannot draw to {file}: there is no folder {file.parent}")
-
-
-def draw(figure: InspectionFigure, files: Iterable[Path]) -> list[Path]:
-    """Write a figure to each file, and return the files; a kind of output without a drawing is said on stderr."""
+def draw(figure: InspectionFigure, files: Iterable[Path]) -> list[str]:
+    """Write a figure to each file, and return the line about each; a kind of output without a drawing is said on
+    stderr."""
     from regard.cli import print_status
     from regard.cli.html_page import is_page, write_page
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports about its font cache
-    drawn = []
+    drawn: dict[Path, str] = {}
     for file in files:
+        line = describe_write(file)
         try:
             (write_page if is_page(file) else type(figure).save)(figure, file)
         except Unsupported as error:
             print_status(str(error))
         else:
-            drawn.append(file)
+            drawn[file] = line
     if figure.page_traces is None and figure.options.given and any(map(is_page, drawn)):
         print_status("A page contains all layers, heads and positions; --view and its options are for .png and .svg.")
-    return drawn
+    return [*drawn.values()]
 
 
 def draw_first_line(
@@ -273,8 +255,8 @@ def draw_first_line(
 
     given = {"beam_size": min(beam_size, 64)} if translation is None else {"target_text": translation}
     inspection = inspect(translator, {"text": line, **given}, name=f"{translator.source}-{translator.target}")
-    for file in draw(make_figure(inspection), files):
-        print_status(f"attention of the first line drawn: {file}")
+    for line in draw(make_figure(inspection), files):
+        print_status(f"attention of the first line {line}")
 
 
 def _load(model: str | None, inputs: Sequence[str], source: str | None, target: str | None) -> tuple[str, Any]:

@@ -96,7 +96,8 @@ def translate(
     from regard.cli import lines, print_status
     from regard.cli.batch_runner import BatchRunner, line_items
     from regard.cli.load_translator import check_language, load_prepared_translator
-    from regard.cli.see import check_output_files, draw_first_line
+    from regard.cli.output_files import check_output_files
+    from regard.cli.see import draw_first_line
 
     check_output_files(attention or ())
     check_language(model, to)

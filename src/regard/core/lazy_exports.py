@@ -3,6 +3,9 @@
     __getattr__, __dir__ = lazy_exports(__name__, {"encoder": ("Encoder", "EncoderBlock")}, NORMS)
 
 A name must not be that of a module of the package: importing the module would replace it.
+
+Type checkers do not see what is imported on use. For them a package has a stub, `_exports.pyi`, with the same names as
+imports, which its ``__init__.py`` reads under TYPE_CHECKING. ``python scripts/make_stubs.py`` writes all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.core.spec import Registry
+
+EXPORTS: dict[str, Callable[[], dict[str, str]]] = {}  # package -> its names, each with its module
 
 
 def lazy_exports(
@@ -34,7 +39,17 @@ def lazy_exports(
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
+    if modules or registries:
+        EXPORTS[package] = exports
     return find, public_dir(package, exports)
+
+
+def stub(package: str) -> str:
+    """Return what a package exports lazily, and its modules, as imports for type checkers."""
+    own = {name: module for name, module in EXPORTS[package]().items() if module.startswith("regard.")}
+    modules = (f"from {package} import {name} as {name}" for name in _modules(package) if not name.startswith("_"))
+    names = (f"from {module} import {name} as {name}" for name, module in own.items())
+    return "\n".join([f"# Written by scripts/make_stubs.py from {package}.", *sorted(modules), *sorted(names), ""])
 
 
 def public_dir(package: str, exports: Callable[[], Iterable[str]] = tuple) -> Callable[[], list[str]]:

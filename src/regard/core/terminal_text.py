@@ -133,6 +133,7 @@ def _continues(line: str, following: str) -> bool:
     word = following.strip().split(" ")[0]
     return (
         bool(line.strip() and word)
+        and len(re.findall(r"(?<=\S) {2,}(?=\S)", line)) < 2  # a name, a formula and its cost
         and not following.startswith("|")
         and not re.match(r" *\S+( \S+)? {2,}\S", following)  # a word, and what it means
         and len(following) - len(following.lstrip()) >= len(line) - len(line.lstrip())
@@ -156,8 +157,19 @@ def _fit(lines: list[str], width: int) -> list[str]:
     else:
         head, body = " " * min(indent, width // 3), part[indent:]
         hanging = len(head) + 2 if body.startswith(("- ", "* ", "$ ", "regard ")) else len(head)
-    first, *rest = wrap(body, width - hanging)
+    first, *rest = _wrap_cells(re.split(r" {2,}", body), width - hanging)
     return [head + first, *(" " * hanging + line for line in rest)]
+
+
+def _wrap_cells(cells: Sequence[str], width: int) -> list[str]:
+    """Return cells beside each other while they fit, each wrapped by itself."""
+    lines: list[str] = []
+    for cell in cells:
+        if lines and len(lines[-1]) + len(GAP) + len(cell) <= width:
+            lines[-1] += GAP + cell
+        else:
+            lines += wrap(cell, width)
+    return lines
 
 
 _CELL_END = r"(?<!\\)\|(?=(?:[^`]*`[^`]*`)*[^`]*$)"  # a bar outside of code

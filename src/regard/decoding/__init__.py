@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
@@ -19,4 +21,7 @@ _MODULES = {
     "search_observer": ("SearchObserver", "observe_search"),
     "search_tree": ("SearchNode", "SearchTree"),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.decoding._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
@@ -65,4 +67,7 @@ REFUSED = {
 FORMATS = ("onnx", "torch")
 
 _MODULES = {"folder": ("export_model", "Exported"), "plan": ("Plan", "Graph")}
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.export._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

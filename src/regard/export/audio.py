@@ -26,8 +26,11 @@ RECORDING = """\
     samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
     if rate != config["preprocess"]["sample_rate"]:
         sys.exit(f"{file} has {rate} Hz, the model reads {config['preprocess']['sample_rate']}; resample it.")
-    wave = samples.mean(1)
-    (found,) = frames(np.pad(wave, (0, max(0, config["window"] - len(wave)))))"""
+    wave = np.pad(samples.mean(1), (0, max(0, config["shortest"] - len(samples))))
+    (found,) = frames(wave)"""
+SPEECH = f"""{RECORDING}
+    length = np.array([len(found)])
+    found = np.pad(found, ((0, max(0, {UNIT} - len(found))), (0, 0)))  # what follows the length is not read"""
 
 
 def frames_graph(predictor: Any) -> tuple[Graph, dict[str, Any]]:
@@ -54,7 +57,7 @@ def frames_graph(predictor: Any) -> tuple[Graph, dict[str, Any]]:
         return (torch.sin(torch.arange(count) / 9.0) * torch.linspace(0.1, 1, count) + 0.01 * torch.randn(count),)
 
     graph = Graph("frames", predictor.model, run, ("wave",), ("frames",), example)
-    return graph, {"preprocess": to_dict(how), "window": window}
+    return graph, {"preprocess": to_dict(how), "shortest": window + how.hop_length}  # two frames: one would be constant
 
 
 def framed(predictor: Any) -> Any:
@@ -80,8 +83,8 @@ def plan_ctc(predictor: Any, name: str) -> Plan:
 frames, model = load("frames"), load("model")
 {TOKENIZER}
 for file in sys.argv[1:]:
-{RECORDING}
-    scores, lengths = model(found[None], np.array([len(found)]))
+{SPEECH}
+    scores, lengths = model(found[None], length)
     best = scores[0, : lengths[0]].argmax(-1)
     written = best[(best != np.append(-1, best[:-1])) & (best != config["blank"])]  # repeats are one label
     print(tokenizer.decode(written.tolist()) if np.ptp(wave) else "")  # silence says nothing
@@ -119,9 +122,9 @@ def plan_recognition(predictor: Any, name: str) -> Plan:
 frames, start, step = load("frames"), load("start"), load("step")
 {TOKENIZER}
 for file in sys.argv[1:]:
-{RECORDING}
-    logits, *state = start(found[None], np.array([len(found)]))
-    written, limit = [], min({capacity}, len(found) // {FRAMES_PER_TOKEN} + {EXTRA_TOKENS}) if np.ptp(wave) else 0
+{SPEECH}
+    logits, *state = start(found[None], length)
+    written, limit = [], min({capacity}, length[0] // {FRAMES_PER_TOKEN} + {EXTRA_TOKENS}) if np.ptp(wave) else 0
 {WRITE}\
     print(tokenizer.decode(written))
 """

@@ -162,7 +162,7 @@ def make_script(plan: Plan, kind: str, name: str) -> str:
     others = [f"import {RUNTIME[kind]}", *(line for line in plan.imports if line not in STANDARD), "import numpy as np"]
     imports = [f"import {', '.join(sorted(standard))}", "from pathlib import Path", "", *_sorted_imports(others)]
     usage = plan.usage.replace("\\", "\\\\").replace('"', '\\"')  # a model's words must not end the docstring
-    about = f"{(name or 'network').replace('_', ' ').capitalize()} without Regard: python {SCRIPT_FILE} {usage}"
+    about = f"{_title(name or 'network')} without Regard: python {SCRIPT_FILE} {usage}"
     needs = " ".join(["numpy", RUNTIME[kind], *plan.packages])
     return f'''"""{about}
 
@@ -188,11 +188,17 @@ def _sorted_imports(lines: list[str]) -> list[str]:
     return sorted(lines, key=lambda line: (line.split()[0] != "import", line.split()[1].lower()))
 
 
+def _title(name: str) -> str:
+    """Return the name of a task as a heading: "CTC speech recognition"."""
+    words = name.replace("_", " ")
+    return words.replace("ctc", "CTC") if words.startswith("ctc") else words[0].upper() + words[1:]
+
+
 def _readme(plan: Plan, kind: str, name: str, model: Any) -> str:
     graphs = "\n".join(f"| `{graph.name}{SUFFIX[kind]}` | {_shapes(graph)} | {', '.join(graph.outputs[:4])}{' ...' if len(graph.outputs) > 4 else ''} |" for graph in plan.graphs)  # fmt: skip  # noqa: E501
     card = getattr(model, "card", None)
     note = f"\nIn `run.py`, {plan.note}.\n" if plan.note else ""
-    return f"""# {(name or type(model).__name__).replace("_", " ").capitalize()}
+    return f"""# {_title(name or type(model).__name__)}
 
 Exported by Regard {regard.__version__}. It runs without Regard:
 

@@ -49,7 +49,7 @@ VIEWS = ("raw", "without_sink", "value")
 
 # {"text": [begin, end]} in characters (code points), {"box": [x, y, w, h]} in pixels of the picture that the model saw,
 # {"time": [from, to]} in seconds, {"point": [x, y, z]} as the model saw it, {"place": [x, y], "to": [nodes]} of a node
-# in a drawing of its graph, or {"none": True}
+# in a drawing of its graph, {"pen": [x, y], "drawn": does a line lead there} in heights of letters, or {"none": True}
 Position = dict[str, Any]
 NO_POSITION: Position = {"none": True}
 

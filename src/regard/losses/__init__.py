@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
@@ -17,4 +19,7 @@ _MODULES = {
     "scale_shift_invariant": ("fit_scale_and_shift", "scale_shift_invariant_loss"),
     "set_matching": ("MatchingWeights", "Matches", "Targets", "assign", "matching_cost", "pad_targets"),
 }  # fmt: skip
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.losses._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
@@ -18,4 +20,7 @@ _MODULES = {
     "panoptic_quality": ("PANOPTIC_METRICS", "PanopticQuality"),
     "word_error_rate": ("EditCounts", "count_corpus_edits", "count_edits"),
 }  # fmt: skip
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.metrics._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -14,64 +14,6 @@ from typing import TYPE_CHECKING
 
 from regard.core.lazy_exports import lazy_exports
 
-if TYPE_CHECKING:
-    from regard.modalities.audio import Audio, AudioPreprocess
-    from regard.modalities.base import Input, Limits, Output
-    from regard.modalities.boxes import Box, Boxes
-    from regard.modalities.classes import Classes
-    from regard.modalities.depth import Depth
-    from regard.modalities.embedding import Embedding
-    from regard.modalities.episode import Episode
-    from regard.modalities.generated_image import GeneratedImage
-    from regard.modalities.graph import Graph
-    from regard.modalities.image import Image, Preprocess
-    from regard.modalities.mask_fills import MaskFills
-    from regard.modalities.masks import Masks
-    from regard.modalities.neighbors import Neighbors
-    from regard.modalities.number import Number
-    from regard.modalities.place import Place
-    from regard.modalities.point_cloud import PointCloud, PointPreprocess
-    from regard.modalities.point_labels import PointLabels
-    from regard.modalities.span import Span
-    from regard.modalities.strokes import Strokes
-    from regard.modalities.text import Text
-    from regard.modalities.token_embeddings import TokenEmbeddings
-    from regard.modalities.token_labels import TokenLabels
-    from regard.modalities.transcript import TimedWord, Transcript
-
-__all__ = [
-    "Audio",
-    "AudioPreprocess",
-    "Box",
-    "Boxes",
-    "Classes",
-    "Depth",
-    "Embedding",
-    "Episode",
-    "GeneratedImage",
-    "Graph",
-    "Image",
-    "Input",
-    "Limits",
-    "MaskFills",
-    "Masks",
-    "Neighbors",
-    "Number",
-    "Output",
-    "Place",
-    "PointCloud",
-    "PointLabels",
-    "PointPreprocess",
-    "Preprocess",
-    "Span",
-    "Strokes",
-    "Text",
-    "TimedWord",
-    "TokenEmbeddings",
-    "TokenLabels",
-    "Transcript",
-]
-
 _MODULES = {
     "base": ("Input", "Limits", "Output"),
     "audio": ("Audio", "AudioPreprocess"),
@@ -97,4 +39,7 @@ _MODULES = {
     "token_embeddings": ("TokenEmbeddings",),
     "token_labels": ("TokenLabels",),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.modalities._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -26,8 +26,8 @@ class Classes(Output):
         ranked = {labels[n]: float(probabilities[n]) for n in order}
         return cls(labels[order[0]], float(probabilities[order[0]]), ranked)
 
-    def top(self, number: int) -> Self:
-        """Return the `number` most likely classes only."""
+    def top(self, number: int | None) -> Self:
+        """Return the `number` most likely classes only; None: all."""
         return type(self)(self.label, self.probability, dict(list(self.probabilities.items())[:number]))
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -26,6 +26,7 @@ MODELS: Registry = {
     "pointnet": ("regard.models.pointnet", "PointNet"),
     "graph_transformer": ("regard.models.graph_transformer", "GraphTransformer"),
     "gcn": ("regard.models.gcn", "GCN"),
+    "gat": ("regard.models.gat", "GAT"),
     "siren": ("regard.models.siren", "SIREN"),
     "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),
@@ -96,4 +97,7 @@ def build(name: str, size: str | None = None, **settings: Any) -> nn.Module:
     return built
 
 
-__getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)
+if TYPE_CHECKING:
+    from regard.models._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {"contract": ("DenseModel", "ImageModel", "ModelContract")}, MODELS)

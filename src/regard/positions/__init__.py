@@ -11,6 +11,8 @@ call. Learned tables are parameters; formulas are computed where they are needed
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
@@ -70,4 +72,7 @@ ENCODINGS: tuple[Registry, ...] = (
 )
 
 _MODULES = {"bias.window": ("WindowBias",), "traits": ("PositionTraits",)}
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, *ENCODINGS)
+if TYPE_CHECKING:
+    from regard.positions._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES, *ENCODINGS)

@@ -40,7 +40,7 @@ class AttentionMaps:
             mean: np.ndarray = self.weights.mean(0)
             return mean
         if head not in self.heads:
-            raise BadInput(f"'{self.name}' has no head {head}; available: {', '.join(map(str, self.heads))}.")
+            raise BadInput(f"There is no head {head} in {self.title}: it has {_numbers(self.heads)}.")
         one: np.ndarray = self.weights[self.heads.index(head)]
         return one
 
@@ -52,17 +52,30 @@ class AttentionMaps:
     @property
     def sides(self) -> tuple[str, str]:
         """What rows are, and what columns are to them."""
+        if self.kind in ("read", "write"):  # of a memory
+            return "step", "looks at cell"
+        if self.kind != "self" and self._are_characters:
+            return "output token", "looks at input character"
         if self.kind != "self":
             return "output word", "looks at input word"
         if self.rows != self.columns and self.rows[:-1] == self.columns[1:]:  # the rows are a token ahead
             return "predicted token", "from the tokens up to this one"
-        return "word", "looks at"
+        return "character" if self._are_characters else "word", "looks at"
+
+    @property
+    def _are_characters(self) -> bool:
+        """Whether the columns are single characters, such as letters, but for marks of the beginning and the end."""
+        marks = {"<s>", "</s>", "[CLS]", "[SEP]"}
+        return all((len(name) == 1 and not name.isdigit()) or name in marks for name in self.columns)
 
     @property
     def explanation(self) -> str:
         """What the rows and the columns are, in a sentence."""
         each, others = {
+            "step": ("a step", "the cells that it looks at"),
             "output word": ("an output word", "the input words that it looks at"),
+            "output token": ("an output token", "the input characters that it looks at"),
+            "character": ("a character", "the characters that it looks at"),
             "predicted token": ("a token that is predicted", "the tokens that it is predicted from"),
             "word": ("a word", "the words that it looks at"),
         }[self.sides[0]]
@@ -73,6 +86,13 @@ class AttentionMaps:
         """The layer's number, read from its name; the name itself where it has none."""
         numbers = re.findall(r"(?<![^.])\d+(?![^.])", self.name)
         return numbers[-1] if numbers else self.name
+
+
+def _numbers(heads: Sequence[int]) -> str:
+    """Return the numbers of heads: "heads 0 to 7", "head 0", "heads 1, 5"."""
+    if len(heads) > 2 and heads[-1] - heads[0] == len(heads) - 1:
+        return f"heads {heads[0]} to {heads[-1]}"
+    return f"head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"
 
 
 _KINDS = {"self": "self-attention", "cross": "cross-attention", "align": "alignment"}

@@ -1,8 +1,8 @@
 """Attention maps as text for the terminal.
 
-Each query is a row, each key a column of shaded cells; the best match stands at the end of the row. Column names are
-written downwards. If the map is wider than the terminal, each row lists its three best matches instead. `text_heatmap`
-draws a map over an image, without names.
+Each query is a row, each key a column of shaded cells; the best match stands at the end of the row. Shades go up to 1,
+or to the largest weight where that is below a half. Column names are written downwards. If the map is wider than the
+terminal, each row lists its three best matches instead. `text_heatmap` draws a map over an image, without names.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def _heading(columns: list[str], left: int) -> list[str]:
 
 def _shaded(rows: list[str], columns: list[str], weights: np.ndarray, left: int) -> list[str]:
     """Return a line per row: its name, its cells, its best match."""
-    lines = []
+    lines, darkest = [], 1.0 if weights.max() >= 0.5 or not weights.any() else float(weights.max())
     for name, row in zip(rows, weights, strict=True):
-        level = np.clip(np.ceil(row * (len(_SHADES) - 1)), 0, len(_SHADES) - 1).astype(int)
+        level = np.clip(np.ceil(row / darkest * (len(_SHADES) - 1)), 0, len(_SHADES) - 1).astype(int)
         level[row < 0.02] = 0
         j = int(row.argmax())
         cells = "".join(_SHADES[k] * 2 for k in level)

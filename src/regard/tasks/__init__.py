@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 from regard.core.spec import Registry
 
@@ -111,4 +113,7 @@ def task_name(predictor: object) -> str:
 
 
 _MODULES = {"base": ("SplitTask", "TextTask"), "predictor": ("Predictor",)}
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, TASKS, PREDICTORS)
+if TYPE_CHECKING:
+    from regard.tasks._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES, TASKS, PREDICTORS)

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from regard.core.lazy_exports import lazy_exports
 
 _MODULES = {
@@ -23,4 +25,7 @@ _MODULES = {
     "word_tokenizer": ("build_vocabulary", "split_words"),
     "wordpiece": ("bert_tokenizer",),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+if TYPE_CHECKING:
+    from regard.tokens._exports import *
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

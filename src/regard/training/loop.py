@@ -20,7 +20,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,7 +40,6 @@ from regard.runtime.inference import is_compiler_error
 from regard.tasks.base import SplitTask
 from regard.training import finalize, init_from, rng
 from regard.training.checkpoint.checkpoints import Checkpoints, restore_checkpoint, save_weights
-from regard.training.checkpoint.manifest import read_manifest
 from regard.training.compilation import CompiledTask
 from regard.training.device import device_name, eager_reason, select_device, select_precision
 from regard.training.interrupt import Interrupt
@@ -52,13 +51,13 @@ from regard.training.optimizers.optimizer import Optimizer, parameters_without_d
 from regard.training.parallel.deferred_init import DeferredInit, build_deferred
 from regard.training.parallel.distributed import DistributedContext, distributed_context
 from regard.training.parallel.parallelize import ParallelModel, select_data_parallel
-from regard.training.recipe import Recipe, build, changed_settings, from_json, load_saved_recipe, save_recipe, to_json
+from regard.training.recipe import Recipe, build, load_saved_recipe, save_recipe, to_json
+from regard.training.run_folder import check_unchanged, locked_folder, read_recipe
 from regard.training.schedule import learning_rate_factor
 from regard.training.task import Task
 from regard.training.update_graph import UpdateGraphs, UpdateNumbers, training_stream
 from regard.training.weight_averaging import ExponentialMovingAverage, named_tensors
 
-LOCK_FILE = ".lock"  # in the folder of a run, locked by the process that trains into it
 SYNC_INTERVAL = 10  # updates between checks whether to stop, where several processes must agree
 
 
@@ -79,7 +78,7 @@ def run_training(
     with (
         distributed_context(select_device(settings.device), settings.tensor_parallel) as world,
         _deterministic(settings.deterministic),
-        _locked_folder(out, world),
+        locked_folder(out, world),
         rng.isolated_rng(world.device),
         _report_lost_process(world, out),
     ):
@@ -90,8 +89,8 @@ def run_training(
         if latest is not None and not resume:
             raise BadInput(f"{out} already holds a run ({latest.name}); resume it, or use another folder")
         if latest is not None:  # the vocabulary size is set from the data, later
-            saved = _read_recipe(out, latest, _print_stderr if world.is_main_process else None)
-            _check_unchanged(saved, replace(recipe, model=saved.model))
+            saved = read_recipe(out, latest, _print_stderr if world.is_main_process else None)
+            check_unchanged(saved, replace(recipe, model=saved.model))
         if finish and latest is None:
             raise BadInput(f"{out} holds no checkpoint, so there is nothing to finish")
         with say_if_slow("reading the data and building the model ..."):
@@ -122,7 +121,7 @@ class TrainingRun:
         self.fingerprint = self.task.fingerprint()
         fitted = replace(recipe, model=self.task.fit(recipe.model))
         if latest is not None:
-            _check_unchanged(load_saved_recipe(out), fitted)
+            check_unchanged(load_saved_recipe(out), fitted)
         self.recipe = fitted
         brings_weights = source is not None or type(self.task).initialize is not SplitTask.initialize
         self.model, deferred, why_whole = self._build_model(brings_weights)
@@ -634,83 +633,6 @@ class TrainingRun:
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
-
-
-def _read_recipe(out: Path, checkpoint: Path, say: Callable[[str], None] | None) -> Recipe:
-    """Return the recipe of a run. Where recipe.json was edited since the checkpoint was saved, a changed training
-    setting is reported, and any other change is an error."""
-    saved, sealed = load_saved_recipe(out), read_manifest(checkpoint).get("recipe")
-    if sealed is not None:  # an older version wrote none
-        found = changed_settings(from_json(sealed, checkpoint), saved)
-        if fixed := _format_changes(found, train=False):
-            raise BadInput(f"{out / 'recipe.json'} was edited after {checkpoint.name}: {fixed}; undo the change")
-        if say is not None and (free := _format_changes(found, train=True)):
-            say(f"{out / 'recipe.json'} was changed after {checkpoint.name}: {free}")
-    return saved
-
-
-def _check_unchanged(old: Recipe, new: Recipe) -> None:
-    """Raise if model, task or data changed; the training settings of a run may change."""
-    if changes := _format_changes(changed_settings(old, new), train=False):
-        raise BadInput(f"the run was started with another recipe: {changes}; undo the change, or use another folder")
-
-
-def _format_changes(found: Mapping[str, tuple[Any, Any]], train: bool) -> str:
-    """Return the changed training settings in words, or the other changes."""
-    own = {key: pair for key, pair in found.items() if key.startswith("train.") == train}
-    return "; ".join(f"{key} was {a!r}, is {b!r}" for key, (a, b) in own.items())
-
-
-def _make_folder(out: Path) -> bool:
-    """Create the folder of a run; return whether it is new."""
-    fresh = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot create the folder {out}: {error.strerror}") from None
-    return fresh
-
-
-def _remove_folder(out: Path) -> None:
-    """Remove the folder of a run that wrote nothing; the caller holds its lock."""
-    with suppress(OSError):  # another process may have written there just now
-        if {entry.name for entry in out.iterdir()} <= {LOCK_FILE}:
-            (out / LOCK_FILE).unlink(missing_ok=True)
-            out.rmdir()
-
-
-@contextmanager
-def _locked_folder(out: Path, world: DistributedContext) -> Iterator[None]:
-    """Lock the folder of a run, so that no other process trains into it; the lock ends with the process.
-
-    The folder is created if needed, and removed again if the run fails before it writes anything.
-    """
-    fresh = _make_folder(out)
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield
-        return
-    if not world.is_main_process:
-        yield
-        return
-    try:
-        file = open(out / LOCK_FILE, "w")  # noqa: SIM115
-    except OSError as error:
-        raise BadInput(f"cannot write in {out}: {(error.strerror or str(error)).lower()}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"another process is training into {out} right now") from None
-        except OSError:  # a file system without locks
-            pass
-        try:
-            yield
-        except BaseException:
-            if fresh:
-                _remove_folder(out)
-            raise
 
 
 @contextmanager

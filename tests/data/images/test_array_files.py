@@ -9,7 +9,7 @@ import pytest
 from regard.core.errors import BadInput
 from regard.data.images import array_files
 from regard.data.images.array_files import read_array
-from regard.data.images.image_dataset import CIFAR10_LABELS, ImageDataset
+from regard.data.images.image_dataset import CIFAR10_LABELS, FASHION_MNIST_FIRST, FASHION_MNIST_LABELS, ImageDataset
 
 
 def idx(array):
@@ -37,6 +37,15 @@ def test_idx_files_are_read_as_a_folder_of_ones_own(digits):
     assert np.array_equal(test.pixels[:, 0].numpy(), arrays["test_images"])
     assert test.labels.tolist() == arrays["test_labels"].tolist()
     assert len(data.load("train")) + len(data.load("val")) == 30
+
+
+def test_fashion_mnist_is_told_from_digits_by_its_labels(digits):
+    folder, arrays = digits
+    arrays["train_labels"][:16] = FASHION_MNIST_FIRST
+    (folder / "train-labels-idx1-ubyte").write_bytes(idx(arrays["train_labels"]))
+    data = ImageDataset(str(folder))
+    assert data.labels() == FASHION_MNIST_LABELS.split(", ")
+    assert data.load("test").labels.tolist() == arrays["test_labels"].tolist()
 
 
 def test_idx_files_are_found_where_torchvision_puts_them(digits, tmp_path):

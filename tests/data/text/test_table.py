@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 import types
 
@@ -74,6 +75,11 @@ def test_missing_values_of_a_parquet_file_are_named_by_row(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", fake.parquet)
     table = read_table(tmp_path / "own.parquet")
     assert (table.columns, table.rows) == (("text", "label"), (("a", "x"), ("b", ""), ("c", "")))
+    pairs = Columns(id=[1, 2], translation=[{"en": "a", "fr": "b"}, {"en": "c", "fr": "d"}])  # as Hugging Face has them
+    fake.parquet.read_table = lambda file: pairs
+    table = read_table(tmp_path / "own.parquet")
+    assert (table.columns, table.rows) == (("en", "fr", "id"), (("a", "b", "1"), ("c", "d", "2")))
+    fake.parquet.read_table = lambda file: stored
     stored["TEXT"] = ["d", "e", "f"]
     with pytest.raises(BadInput, match="2 columns are called 'text'"):
         read_table(tmp_path / "own.parquet")
@@ -110,9 +116,25 @@ def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path):
     (tmp_path / "own.csv").write_bytes("text,label\na,b\ncafé,x\n".encode("latin-1"))
     with pytest.raises(BadInput, match=r"own\.csv: byte 0xe9 in line 3 is not UTF-8; save it as UTF-8"):
         read_table(tmp_path / "own.csv")
-    (tmp_path / "own.tsv").write_bytes("text\tlabel\n".encode("utf-16"))
-    with pytest.raises(BadInput, match="byte 0xff in line 1"):
+    (tmp_path / "own.tsv").write_bytes("text\tlabel\n".encode("utf-16")[:-1])
+    with pytest.raises(BadInput, match=r"own.tsv: it begins as UTF-16 and is not; save it as UTF-8"):
         read_lines(tmp_path / "own.tsv")
+    for kind in ("utf-16", "utf-16-le", "utf-16-be"):  # as Excel writes "Unicode text"
+        mark = "" if kind == "utf-16" else "\ufeff"
+        (tmp_path / "own.tsv").write_bytes(f"{mark}text\tlabel\r\ncafé\tx\r\n".encode(kind))
+        assert read_table(tmp_path / "own.tsv", ["text", "label"]).rows == (("café", "x"),)
+
+
+@pytest.mark.parametrize(("name", "cell"), [("own.tsv", "\t"), ("own.csv", ",")])
+def test_a_few_lines_with_other_columns_are_left_out_and_named(tmp_path, caplog, name, cell):
+    rows = [f"film {n}{cell}good" for n in range(60)]
+    rows[20] = rows[40] = f"one{cell}column{cell}more"
+    (tmp_path / name).write_text("\n".join([f"text{cell}label", *rows]))
+    assert len(read_table(tmp_path / name, ["text", "label"]).rows) == 58
+    assert re.search(r"left out line 22 of .*: 3 columns; its first \w+ has 2.* \(and 1 more like it\)", caplog.text)
+    (tmp_path / name).write_text("\n".join([f"text{cell}label", *rows[15:45]]))
+    with pytest.raises(BadInput, match="line 7: 3 columns; its first"):
+        read_table(tmp_path / name, ["text", "label"])
 
 
 def test_lines_end_alike_whatever_they_end_with(tmp_path):
@@ -145,3 +167,14 @@ def test_splits_may_be_in_tables_of_different_kinds(tmp_path):
     data = LabeledText(str(tmp_path))
     assert data.splits() == ["train", "val"]
     assert data.read("val") == [("b", "neg")]
+
+
+def test_several_tables_of_a_split_are_all_read_and_what_is_not_is_named(tmp_path, caplog):
+    for name in ("train.a.tsv", "train.b.tsv"):
+        (tmp_path / name).write_text(f"{name}\tgood\nfilm\tbad\n")
+    (tmp_path / "train.a.csv").write_text(csv_text())  # the same, saved once more
+    (tmp_path / "other.tsv").write_text("a\tb\n")
+    texts = [text for part in ("train", "val") for text, _ in LabeledText(str(tmp_path)).read(part)]
+    assert sorted(texts) == ["film", "film", "train.a.tsv", "train.b.tsv"]
+    assert "train.a.csv, other.tsv in " in caplog.text.replace("other.tsv, train.a.csv", "train.a.csv, other.tsv")
+    assert "left out; what is read is train.a.tsv, train.b.tsv" in caplog.text

@@ -65,7 +65,7 @@ def test_fingerprint_changes_with_the_text(file):
 
 
 def test_unreadable_text_is_reported(tmp_path, file):
-    with pytest.raises(BadInput, match=r"has no \.txt file"):
+    with pytest.raises(BadInput, match=r"has no \.txt or \.md file"):
         TextFile(str(tmp_path / "empty")).files() if (tmp_path / "empty").mkdir() is None else None
     with pytest.raises(BadInput, match="no dataset"):
         TextFile("no_such_text").read("train")
@@ -82,6 +82,13 @@ def test_several_texts_are_read_as_one(tmp_path):
     data = TextFile(str(tmp_path), val_fraction=0.2)
     assert data.read("all") == "a" * 50 + "\n" + "b" * 50
     assert data.read("train") + data.read("val") == data.read("all")
+    (tmp_path / "2024" / ".git").mkdir(parents=True)
+    (tmp_path / "2024" / "c.txt").write_text("c" * 50)
+    (tmp_path / "2024" / ".git" / "d.txt").write_text("hidden")
+    assert TextFile(str(tmp_path)).read("all") == "\n".join(["c" * 50, "a" * 50, "b" * 50])
+    for name in ("a.txt", "b.txt", "2024/c.txt"):
+        (tmp_path / name).rename((tmp_path / name).with_suffix(".md"))
+    assert TextFile(str(tmp_path)).read("all") == "\n".join(["c" * 50, "a" * 50, "b" * 50])
 
 
 def test_several_files_of_a_split_are_all_read(tmp_path):

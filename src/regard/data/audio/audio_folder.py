@@ -37,7 +37,7 @@ from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.data.batching import OffsetBatches, RowBatches, mix_seed
 from regard.data.class_folders import class_folders, split_folders, split_rows
 from regard.data.text.table import is_table, read_lines, read_table, suffix
-from regard.data.text.text_file import SPLIT_ALIASES
+from regard.data.text.text_file import SPLIT_ALIASES, files_by_split, log_unread
 from regard.modalities.audio import SUFFIXES, AudioPreprocess, read_audio
 from regard.tokens.frames import resample
 
@@ -327,9 +327,10 @@ def read_transcripts(corpus: str) -> dict[str, list[Recording]]:
     path = Path(corpus).expanduser()
     folder = path.parent if path.is_file() else data_dir.find_dataset(corpus)
     tables = [path] if path.is_file() else [file for file in sorted(folder.iterdir()) if is_table(file)]
-    by_split = {SPLIT_ALIASES[word]: file for file in tables for word in file.name.split(".") if word in SPLIT_ALIASES}
-    if by_split.keys() >= {"train"}:
-        return {part: _from_table(file, folder) for part, file in by_split.items()}
+    by_split = files_by_split(tables)
+    if "train" in by_split:
+        log_unread(tables, by_split)
+        return {part: [row for file in files for row in _from_table(file, folder)] for part, files in by_split.items()}
     if len(tables) == 1:
         return {"all": _from_table(tables[0], folder)}
     if tables:

@@ -69,6 +69,7 @@ class ImageDatasetInfo:
 
 
 FASHION_MNIST_LABELS = "t-shirt, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"
+FASHION_MNIST_FIRST = (9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9, 5, 5, 7, 9)  # labels of its training images
 CIFAR10_LABELS = "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
 _CIFAR10: dict[str, Any] = {
     "labels": tuple(CIFAR10_LABELS.split(", ")),
@@ -353,12 +354,16 @@ class RepeatedBatches:
 
 @lru_cache(maxsize=16)
 def _published_info(path: str) -> ImageDatasetInfo | None:
-    """Return the properties of a folder that holds CIFAR-10's batches or idx files, whose labels are digits."""
+    """Return the properties of a folder with CIFAR-10's batches or idx files: Fashion-MNIST, known by its first labels,
+    or digits."""
     place = Path(path).expanduser()
     file = find_arrays(place) if place.is_dir() else None
     if file is None:
         return None
-    return IMAGE_DATASETS["cifar10" if is_cifar(file) else "mnist"]
+    if is_cifar(file):
+        return IMAGE_DATASETS["cifar10"]
+    first = tuple(read_array(file, "train_labels")[: len(FASHION_MNIST_FIRST)].tolist())
+    return IMAGE_DATASETS["fashion_mnist" if first == FASHION_MNIST_FIRST else "mnist"]
 
 
 def find_file(name: str) -> Path:

@@ -41,7 +41,7 @@ from regard.data.ragged import RaggedTensor
 from regard.data.shuffle import Shuffle
 from regard.data.text.corpora import tatoeba_sentences
 from regard.data.text.table import SUFFIXES, is_table, parse_columns, pick_columns, read_lines, read_table, suffix
-from regard.data.text.text_file import SPLIT_ALIASES
+from regard.data.text.text_file import files_by_split, log_unread
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
@@ -278,13 +278,12 @@ def _read_user_data(path: str, columns: str) -> dict[str, list[Row]]:
     folder = data_dir.find_dataset(path)
     entries = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]
     kinds = [[file for file in entries if suffix(file) == ending] for ending in SUFFIXES]
-    parts: dict[str, list[Row]] = {}
-    for file in chain.from_iterable(kinds):
-        for part in {SPLIT_ALIASES[name] for name in file.name.lower().split(".") if name in SPLIT_ALIASES} - {*parts}:
-            parts[part] = _read_table(file, columns)
-    if parts:
-        return parts
+    tables = [*chain.from_iterable(kinds)]
+    if parts := files_by_split(tables):
+        log_unread(tables, parts)
+        return {part: [row for file in files for row in _read_table(file, columns)] for part, files in parts.items()}
     if len(files := next(filter(None, kinds), [])) == 1:
+        log_unread(tables, {"all": files})
         return {"all": _read_table(files[0], columns)}
     found = {part: _read_label_folders(place) for part, place in split_folders(folder).items()}
     if not found["train"]:

@@ -5,12 +5,14 @@
     rows.jsonl     an object a line
     rows.parquet   needs pyarrow: pip install ".[parquet]"
 
-A table is read whole, as UTF-8. Blank lines are left out; what is missing, null or NaN is an empty cell. The columns of
-a .tsv without a first line of names are called "1", "2", ...
+A table is read whole, as UTF-8, or UTF-16 as spreadsheets write it. Blank lines are left out, and so are a few lines
+with another number of columns, which are named; what is missing, null or NaN is an empty cell. The columns of a .tsv
+without a first line of names are called "1", "2", ...
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import json
@@ -20,6 +22,7 @@ import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from regard.core.errors import BadInput
 log = logging.getLogger("regard")
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
+MOST_RAGGED = 0.05  # share of lines with another number of columns, above which a table is refused
 HOW_TO_CONVERT = {
     ".json": "; write one object a line, and name the file .jsonl",
     ".xlsx": "; save the sheet as CSV (UTF-8)",
@@ -94,12 +98,10 @@ def _read_tsv(file: Path, known: Sequence[str]) -> tuple[tuple[str, ...], Rows]:
     for number, line in enumerate(read_lines(file), 1):
         if not line.strip():
             continue
-        cells = tuple(cell.strip() for cell in line.removesuffix("\r").split("\t"))
-        if found and len(cells) != len(found[0][1]):
-            raise BadInput(f"{file}, line {number}: {_columns(cells)}; its first line has {len(found[0][1])}")
-        found.append((number, cells))
+        found.append((number, tuple(cell.strip() for cell in line.removesuffix("\r").split("\t"))))
     if not found:
         return (), found
+    found = _without_ragged(file, found, len(found[0][1]), "line")
     first = found[0][1]
     named = [cell.lower() for cell in first]
     if known and all(named) and len({*named}) == len(named) and {*named} <= {*known}:
@@ -124,19 +126,25 @@ def _read_csv(file: Path) -> tuple[tuple[str, ...], Rows]:
                 columns = tuple(name.strip().lower() for name in cells)
                 _check_columns(file, columns)
                 continue
-            if len(cells) != len(columns):
-                raise BadInput(
-                    f"{file}, line {reader.line_num}: {_columns(cells)}; its first row has {len(columns)} (a text with "
-                    f"{'a tab' if delimiter == chr(9) else delimiter} in it needs quotes)"
-                )
             found.append((reader.line_num, tuple(_one_line(cell) for cell in cells)))
     except csv.Error as error:
         raise BadInput(f"{file}, line {reader.line_num}: {error}") from None
-    return columns, found
+    quotes = f" (a text with {'a tab' if delimiter == chr(9) else delimiter} in it needs quotes)"
+    return columns, _without_ragged(file, found, len(columns), "row", quotes)
 
 
-def _columns(cells: Sequence[str]) -> str:
-    return f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
+def _without_ragged(file: Path, rows: Rows, columns: int, what: str, hint: str = "") -> Rows:
+    """Return the rows with as many columns as the first; a few others are left out, and a line is logged about them."""
+    ragged = [(number, len(cells)) for number, cells in rows if len(cells) != columns]
+    if not ragged:
+        return rows
+    number, count = ragged[0]
+    why = f"line {number}{{}}: {count} column{'s' if count > 1 else ''}; its first {what} has {columns}{hint}"
+    if len(ragged) > MOST_RAGGED * len(rows):
+        raise BadInput(f"{file}, {why.format('')}")
+    more = f" (and {len(ragged) - 1:,} more like it)" if len(ragged) > 1 else ""
+    log.warning(f"left out {why.format(f' of {file}')}{more}")
+    return [(number, cells) for number, cells in rows if len(cells) == columns]
 
 
 def _read_jsonl(file: Path) -> tuple[tuple[str, ...], Rows]:
@@ -190,6 +198,9 @@ def _read_parquet(file: Path) -> tuple[tuple[str, ...], Rows]:
     names = [name.strip().lower() for name in table.column_names]
     _check_columns(file, names)
     data = {name: table.column(own).to_pylist() for name, own in zip(names, table.column_names, strict=True)}
+    if "translation" in data and any(isinstance(cell, dict) for cell in data["translation"]):
+        inner = [_flatten({"translation": cell or {}}) for cell in data["translation"]]
+        data = {name: [row.get(name) for row in inner] for name in dict.fromkeys(chain(*inner))} | data
     usable = {name: cells for name, cells in data.items() if all(map(_is_cell, cells))}
     columns = tuple(usable)
     rows = zip(*usable.values(), strict=True)
@@ -255,16 +266,20 @@ def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False)
 
 
 def read_text(file: Path) -> str:
-    """Return a text file (.gz too), which must be UTF-8; its lines end with a line feed, whatever ended them."""
+    """Return a text file (.gz too), UTF-8, or UTF-16 with its mark; a line feed ends its lines, whatever did."""
     try:
         content = file.read_bytes()
         if file.name.lower().endswith(".gz"):
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {file}: {error}") from None
+    # as Excel writes "Unicode text"
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in content
     try:
-        text = content.decode("utf-8-sig")  # without the byte order mark that some editors write
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")  # without the mark, which some editors write too
     except UnicodeDecodeError as error:
+        if is_utf16:
+            raise BadInput(f"cannot read {file}: it begins as UTF-16 and is not; save it as UTF-8") from None
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(
             f"cannot read {file}: byte {error.object[error.start]:#04x} in line {line} is not UTF-8; save it as UTF-8"

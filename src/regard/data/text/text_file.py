@@ -2,7 +2,8 @@
 
     input.txt[.gz]                     one file: the last tenth is for validation, the rest for training
     train.txt  valid.txt  test.txt     files of a split, whose name stands between dots: ptb.train.txt.gz
-    one.txt  two.txt  ...              several others: read one after another, in the order of their names, as one file
+    one.txt  2024/two.txt  ...         several others: read one after another, in the order of their names, as one file;
+                                       of .md where there is no .txt
 
 Text without splits also has the split "all".
 
@@ -11,6 +12,8 @@ Rows are windows over the text, as in token_shards. For text that does not fit i
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +30,29 @@ from regard.data.text.table import read_text, suffix
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
 
+log = logging.getLogger("regard")
+
 SPLIT_ALIASES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ENCODE_CHARACTERS = 2**20  # characters encoded at a time
+
+
+def files_by_split(files: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return the files of each split, whose name stands between dots; of one that is there packed or in another format
+    too, the first."""
+    parts: dict[str, dict[Path, Path]] = {}
+    for file in files:
+        whole = file.with_name(file.name.removesuffix(".gz"))
+        for split in {SPLIT_ALIASES[word] for word in file.name.lower().split(".") if word in SPLIT_ALIASES}:
+            parts.setdefault(split, {}).setdefault(whole.with_suffix(""), file)
+    return {split: [*chosen.values()] for split, chosen in parts.items()}
+
+
+def log_unread(files: Iterable[Path], read: Mapping[str, Iterable[Path]]) -> None:
+    """Log a line about the files that are not among those that are read."""
+    taken = {file for chosen in read.values() for file in chosen}
+    if left := [file.name for file in files if file not in taken]:
+        names = ", ".join(sorted(file.name for file in taken))
+        log.warning(f"{', '.join(left)} in {next(iter(taken)).parent} left out; what is read is {names}")
 
 
 @dataclass(frozen=True)
@@ -51,14 +75,13 @@ class TextFile(Dataset):
         if path.is_file():
             return {"all": [path]}
         folder = data_dir.find_dataset(self.corpus)
-        texts = [file for file in sorted(folder.iterdir()) if suffix(file) == ".txt" and file.name[0] != "."]
+        inside = sorted(file.relative_to(folder) for file in folder.rglob("*"))
+        names = [name for name in inside if not any(part.startswith(".") for part in name.parts)]
+        kinds = ([folder / name for name in names if suffix(name) == kind] for kind in (".txt", ".md"))
+        texts = [file for file in next(filter(None, kinds), []) if file.is_file()]
         if not texts:
-            raise BadInput(f"{folder} has no .txt file; expected some, or train.txt and valid.txt")
-        parts: dict[str, dict[str, Path]] = {}  # by name: of a file that is there packed too, one
-        for file in texts:
-            for split in {SPLIT_ALIASES[word] for word in file.name.lower().split(".") if word in SPLIT_ALIASES}:
-                parts.setdefault(split, {})[file.name.removesuffix(".gz")] = file
-        return {split: [*files.values()] for split, files in parts.items()} or {"all": texts}
+            raise BadInput(f"{folder} has no .txt or .md file; expected some, or train.txt and valid.txt")
+        return files_by_split(texts) or {"all": texts}
 
     def splits(self) -> list[str]:
         found = self.files()

@@ -11,9 +11,15 @@ from regard import see
 from regard.core.errors import BadInput
 from regard.core.trace import Trace
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
+from regard.see.map_views import SINK_MIN_WEIGHT
 from regard.see.maps import to_maps
 
-_MARKS = {"</s>": "the end", "[CLS]": "the beginning", "[SEP]": "the end"}  # tokens that are no words
+_MARKS = {
+    "<s>": "the beginning",
+    "</s>": "the end",
+    "[CLS]": "the beginning",
+    "[SEP]": "the end",
+}  # tokens that are no words
 _OPTIONS = ("layer", "head", "special_tokens", "words")
 
 
@@ -28,8 +34,9 @@ class TokenMapsFigure(InspectionFigure):
         has_cross = any(trace.kind in ("cross", "align") for trace in every)
         self.view = options.view or ("cross" if has_cross else "heads")
         self.every, self.selected = every, select_traces(every, self.view, options.layer)
+        self.marks = _describe_marks(self.selected[0], not options.special_tokens)
         if not options.special_tokens:  # after rollout, which goes through them
-            self.every, self.selected = ([_without_special_tokens(t) for t in some] for some in (every, self.selected))
+            self.every, self.selected = ([_without_marks(t) for t in some] for some in (every, self.selected))
         if options.words:  # also after rollout, which multiplies layers subword by subword
             text = inspection.predictor.text
             self.every, self.selected = (
@@ -46,9 +53,10 @@ class TokenMapsFigure(InspectionFigure):
         """Say which map is drawn, and what its rows and columns are."""
         maps, head = to_maps(self.selected[0]), self.options.head
         many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
-        marks = [mark for mark in _MARKS if mark in (*maps.rows, *maps.columns)]
-        ends = "\n" * bool(marks) + " ".join(f"{mark} is {_MARKS[mark]}." for mark in marks)
-        return f"{maps.title}{many if head is None else f', head {head}'}.\n{maps.explanation}{ends}"
+        known = [mark for mark in _MARKS if mark in (*maps.rows, *maps.columns)]
+        ends = [" ".join(f"{mark} is {_MARKS[mark]}." for mark in known), self.marks]
+        title = f"{maps.title}{many if head is None else f', head {head}'}."
+        return "\n".join([title, maps.explanation, *filter(None, ends)])
 
     def save(self, file: Path) -> None:
         first, head = self.selected[0], self.options.head
@@ -101,9 +109,31 @@ def _layer(traces: Sequence[Trace], view: str, layer: int | None) -> Trace:
     return found[layer]
 
 
-def _without_special_tokens(trace: Trace) -> Trace:
-    """Return a map without the first and the last token; its rows then sum to less than one."""
+def _describe_marks(trace: Trace, left_out: bool) -> str:
+    """Return the line about the weight on the beginning and the end, if it is much or left out; "" else."""
+    rows, columns = _words(trace.rows), _words(trace.columns)
+    weights = trace.weights[..., rows, :].float()
+    share = 1 - float(weights[..., columns].sum() / weights.sum().clamp_min(1e-6))
+    names = " and ".join(mark for mark in _MARKS if mark in (trace.columns or ()))
+    if not names or (share < SINK_MIN_WEIGHT and not left_out):
+        return ""
+    what = "left out, and rows scaled up to what is left" if left_out else "--no-special-tokens shows the rest"
+    return f"{100 * share:.0f} % of the weight is on {names}: {what}."
+
+
+def _without_marks(trace: Trace) -> Trace:
+    """Return a map without the beginning and the end, its rows scaled up to the sum that they had."""
+    rows, columns = _words(trace.rows), _words(trace.columns)
+    whole = trace.weights[..., rows, :]
+    inner = whole[..., columns]
+    scale = whole.sum(-1, keepdim=True) / inner.sum(-1, keepdim=True).clamp_min(1e-6)
+    centres = None if trace.centres is None else trace.centres[..., rows, :] - columns.start
     assert trace.rows is not None
     assert trace.columns is not None
-    inner = trace.weights[..., 1:-1, 1:-1]
-    return replace(trace, weights=inner, rows=trace.rows[1:-1], columns=trace.columns[1:-1])
+    return replace(trace, weights=inner * scale, rows=trace.rows[rows], columns=trace.columns[columns], centres=centres)
+
+
+def _words(tokens: Sequence[str] | None) -> slice:
+    """Return which tokens are no marks of the beginning or the end."""
+    assert tokens is not None
+    return slice(int(tokens[0] in _MARKS), len(tokens) - (tokens[-1] in _MARKS))

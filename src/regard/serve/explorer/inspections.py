@@ -270,7 +270,10 @@ async def _parse_request(request: Request, jobs: Jobs) -> InspectionRequest:
         wanted.inputs[next(iter(files))] = content
     for name in files.keys() & wanted.inputs.keys():
         read = files[name].from_json
-        wanted.inputs[name] = await asyncio.to_thread(read, wanted.inputs[name], jobs.settings.input_limits())
+        try:
+            wanted.inputs[name] = await asyncio.to_thread(read, wanted.inputs[name], jobs.settings.input_limits())
+        except BadInput as error:
+            raise BadInput(f"the file {error}" if files[name] is Image else str(error)) from None
     return wanted
 
 

@@ -26,16 +26,16 @@ from regard.training.recipe import Recipe
 
 MOST_SECONDS = 10.0  # of a labelled recording; the middle of longer ones is read
 SHORT_FRAMES = 100  # of recordings of which one masked piece leaves enough
+STARTED_RATE = 1e-3  # learning rate from a model that knows sounds already
 FEW_WORDS = 60  # kinds of words up to which they are the labels of CTC, if each is said often
 
 
 def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     """Return what to train on a folder of recordings."""
-    if source not in (None, "none"):
-        raise BadInput(f"recordings are learnt from scratch; leave out train.init_from={source}, or write a recipe")
+    source = None if source == "none" else source
     if path.is_file() and not is_table(path):
         raise BadInput(f"{path} is a file; give a folder with a folder of recordings for each label, or with a .tsv")
-    return _transcripts(path, quick) if has_transcripts(path) else _labels(path, quick)
+    return (_transcripts if has_transcripts(path) else _labels)(path, quick, source)
 
 
 def _survey(recordings: list[Recording]) -> tuple[AudioPreprocess, list[float], list[str]]:
@@ -56,7 +56,7 @@ def _survey(recordings: list[Recording]) -> tuple[AudioPreprocess, list[float], 
     return how, sorted(seconds), [recording.text for recording in recordings]
 
 
-def _labels(path: Path, quick: bool) -> Draft:
+def _labels(path: Path, quick: bool, source: str | None) -> Draft:
     data = LabeledAudio(str(path))
     found = data.found()
     recordings = found.get("all") or found["train"]
@@ -90,8 +90,10 @@ def _labels(path: Path, quick: bool) -> Draft:
         data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) in "
         f"{len(classes)} classes ({describe_counts(labels)}), read at {how.sample_rate:,} Hz; "
         f"{describe_kept(count - train) if train < count else 'those of val/ for validation'}",
-        start="from scratch",
-        candidates=[
+        start=f"{source}; the classifier is new if its labels differ" if source else "from scratch",
+        candidates=[_continued(Recipe(_spectrogram_model(widths[-1]), task, own, settings), source)]
+        if source
+        else [
             Candidate(Recipe(_spectrogram_model(width), task, own, settings), epochs=100, least=40) for width in widths
         ],
         examples=train,
@@ -101,11 +103,19 @@ def _labels(path: Path, quick: bool) -> Draft:
     )
 
 
+def _continued(recipe: Recipe, source: str) -> Candidate:
+    """Return training that starts from a model, with its architecture and its preprocessing of audio."""
+    from regard.training.init_from import adopt_source
+
+    recipe = replace(recipe, train=replace(recipe.train, init_from=source, learning_rate=STARTED_RATE))
+    return Candidate(adopt_source(recipe)[0], epochs=50)
+
+
 def _spectrogram_model(width: int) -> Any:
     return resnet.Config(layers=(1, 1, 1, 1), width=width, dropout=0.2)  # halved twice at once: updates are cheap
 
 
-def _transcripts(path: Path, quick: bool) -> Draft:
+def _transcripts(path: Path, quick: bool, source: str | None) -> Draft:
     data = TranscribedAudio(str(path))
     found = data.found()
     recordings = found.get("all") or found["train"]
@@ -133,8 +143,12 @@ def _transcripts(path: Path, quick: bool) -> Draft:
         data=f"{count:,} recordings of {seconds[len(seconds) // 2]:.1f} s (the longest {seconds[-1]:.1f}) with "
         f"transcripts, {len(set(words)):,} different words, read at {how.sample_rate:,} Hz; "
         f"{describe_kept(count - train) if train < count else 'those of the validation split for validation'}",
-        start="from scratch",
-        candidates=[Candidate(Recipe(model, task, own, settings), epochs=100)],
+        start=f"{source}, with its tokenizer" if source else "from scratch",
+        candidates=[
+            _continued(Recipe(model, task, own, settings), source)
+            if source
+            else Candidate(Recipe(model, task, own, settings), epochs=100)
+        ],
         examples=train,
         per_update=batch,
         regularisation=f"other speeds, masked times and pitches, dropout {model.dropout:g}, averaged weights",

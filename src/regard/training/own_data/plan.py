@@ -118,7 +118,7 @@ def complete(
         "start": candidate.start or draft.start,
         "model": describe_model(recipe, parameters),
         "regularisation": draft.regularisation,
-        "updates": f"{count} of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
+        "updates": f"{count}, each of {draft.per_update} examples ({expected / per_epoch:.3g} epochs: {ends}), "
         f"{train.optimizer}, learning rate {train.learning_rate:g}, {train.schedule}",
         "time": f"{format_minutes(used)} of {limit} on {device_name(target)}, {each:.3g} s an update",
     }

@@ -1,7 +1,7 @@
 """DETR of Hugging Face transformers (detection, panoptic segmentation), import and export.
 
     transformers                                          Regard
-    backbone.conv_encoder.model (a ResNet of timm)        stem.backbone
+    backbone.conv_encoder.model (a ResNet)                stem.backbone
     input_projection                                      stem.project
     q_proj, k_proj, v_proj                                one qkv matrix, rows by head; in cross-attention q and kv
     query_position_embeddings                             queries
@@ -13,19 +13,22 @@
     model, task = hf_detr.load(folder)                    config.json, model.safetensors, preprocessor_config.json
     hf_detr.save("mine", model)                           DetrForObjectDetection.from_pretrained("mine") reads it
 
-Names are those of files; `normalize_keys` renames tensors of modules of transformers 5. With `auxiliary_loss`
-transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed the output itself,
-as transformers does without it.
+The backbone is timm's ResNet or that of transformers (`use_timm_backbone=False`); it is saved as timm's. Names are
+those of files; `normalize_keys` renames tensors of modules of transformers 5, and its ResNet's to those of timm's. With
+`auxiliary_loss` transformers feeds the normed output of a decoder layer to the next; the paper's code and Regard feed
+the output itself, as transformers does without it.
 
 Carion et al.: End-to-End Object Detection with Transformers. ECCV 2020. arXiv:2005.12872
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from regard.blocks.resnet_blocks import BLOCKS
 from regard.core.config import from_dict
 from regard.core.errors import Unsupported
 from regard.core.shapes import Tensor
@@ -105,7 +108,7 @@ def import_config(external: Mapping[str, Any]) -> Config:
             raise Unsupported(f"{name} of encoder and decoder must be equal, got {a} and {b}")
     values = {field: raw[name] for field, name in _FIELDS.items()} | {
         "num_classes": count_labels(raw),
-        "backbone": _import_backbone(raw),
+        "backbone": _import_backbone(raw, ARCHITECTURES[named]),
         "feedforward": feedforward_for(raw["activation_function"], FEEDS),
         "masks": ARCHITECTURES[named],
     }
@@ -135,7 +138,8 @@ def export_config(config: Config) -> dict[str, Any]:
 def normalize_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors of modules of transformers 5 to the names of files; those of files stay."""
     found = rename_keys(state, _RENAMED)
-    return {name.replace(".backbone.model.", ".backbone.conv_encoder.model."): value for name, value in found.items()}
+    found = {name.replace(".backbone.model.", ".backbone.conv_encoder.model."): value for name, value in found.items()}
+    return {_RESNET_BLOCK.sub(_timm_block, name): value for name, value in rename_keys(found, _RESNET_STEM).items()}
 
 
 def load(folder: str | Path) -> tuple[DETR, dict[str, Any]]:
@@ -240,15 +244,36 @@ _RENAMED = {
     **{f"mask_head.fpn_stages.{n}.refine.norm.": f"mask_head.gn{n + 3}." for n in range(3)},
     "mask_head.output_conv.": "mask_head.out_lay.",
 }
+_RESNET_DEFAULTS: dict[str, Any] = {
+    "num_channels": 3,
+    "embedding_size": 64,
+    "hidden_sizes": [256, 512, 1024, 2048],
+    "depths": [3, 4, 6, 3],
+    "layer_type": "bottleneck",
+    "hidden_act": "relu",
+    "downsample_in_first_stage": False,
+    "downsample_in_bottleneck": False,
+    "out_features": None,
+}
+# ResNet of transformers -> timm's
+_RESNET_STEM = {
+    ".model.embedder.embedder.convolution.": ".model.conv1.",
+    ".model.embedder.embedder.normalization.": ".model.bn1.",
+}
+_RESNET_BLOCK = re.compile(
+    r"\.encoder\.stages\.(\d+)\.layers\.(\d+)\.(?:shortcut|layer\.(\d+))\.(convolution|normalization)\."
+)
 
 
-def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
+def _import_backbone(raw: Mapping[str, Any], masks: bool) -> ResNetConfig:
     """Return the ResNet that a config.json names, by its fields of today or of earlier versions."""
     inner = raw.get("backbone_config") or {}
+    if inner.get("model_type") == "resnet":
+        return _import_resnet(inner, masks)
     if inner and inner.get("model_type") != "timm_backbone":
         raise Unsupported(
-            f"the backbone is a '{inner.get('model_type')}' of transformers; supported are ResNets of timm "
-            "(use_timm_backbone=True), as in facebook/detr-resnet-50"
+            f"the backbone is a '{inner.get('model_type')}' of transformers; supported are the ResNets of timm and of "
+            "transformers, as in facebook/detr-resnet-50"
         )
     name = str(inner.get("backbone") or raw.get("backbone") or "resnet50")
     plain = [known for known in resnet.KNOWN if known.startswith("resnet")]
@@ -264,6 +289,44 @@ def _import_backbone(raw: Mapping[str, Any]) -> ResNetConfig:
         RESNETS[resnet.KNOWN[name.split(".")[0]]]
         | {"num_classes": 0, "norm": "frozen", "channels": channels, "dilated": stride == 16},
     )
+
+
+def _import_resnet(external: Mapping[str, Any], masks: bool) -> ResNetConfig:
+    """Return the ResNet of transformers that a `backbone_config` describes."""
+    raw = {**_RESNET_DEFAULTS, **external}
+    kind, width = str(raw["layer_type"]), raw["embedding_size"]
+    stages = [f"stage{n + 1}" for n in range(len(raw["depths"]))]
+    expansion = BLOCKS[kind].expansion if kind in BLOCKS else 1
+    expected = {
+        "layer_type": kind if kind in BLOCKS else " or ".join(BLOCKS),
+        "hidden_act": "relu",
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+        "hidden_sizes": [width * expansion * 2**n for n in range(len(stages))],
+    }
+    for name, value in expected.items():
+        if raw[name] != value:
+            raise Unsupported(f"a ResNet with {name}={raw[name]!r} is not supported as a backbone; expected {value!r}")
+    maps = raw["out_features"] or stages[-1:]
+    if maps != stages if masks else maps[-1] != stages[-1]:
+        need = f"all, {stages}" if masks else f"the last to be '{stages[-1]}'"
+        raise Unsupported(f"a backbone with out_features={maps} is not supported; expected {need}")
+    return ResNetConfig(
+        num_classes=0,
+        channels=raw["num_channels"],
+        block=kind,  # type: ignore[arg-type]
+        layers=tuple(raw["depths"]),
+        width=width,
+        norm="frozen",
+    )
+
+
+def _timm_block(found: re.Match[str]) -> str:
+    """Return the name that timm's ResNet has for a layer of that of transformers."""
+    stage, block, layer, part = found.groups()
+    norm = part == "normalization"
+    last = f"downsample.{int(norm)}" if layer is None else f"{'bn' if norm else 'conv'}{int(layer) + 1}"
+    return f".layer{int(stage) + 1}.{block}.{last}."
 
 
 def _timm_name(config: ResNetConfig) -> str:

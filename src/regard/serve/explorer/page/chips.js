@@ -12,10 +12,11 @@ import { piece, sharesCharacter, word } from "./token_text.js";
 const LEVELS = 64;
 const NUMBERED = 6; // so many of the largest get their number beneath
 const WORTH = 0.02;
+const [PADDING, GAP] = [4, 2]; // pixels: of the box, between words
 
 /** Tokens of an axis, or those of them that `indices` names. `point(index | null)` and `pin(index)` are called. */
 export class Chips {
-  constructor(axis, { label, which, point, pin, indices = axis.tokens.map((_, k) => k) }) {
+  constructor(axis, { label, which, point, pin, seconds = null, indices = axis.tokens.map((_, k) => k) }) {
     this.which = which;
     this.indices = indices;
     this.chips = new Map(indices.map((index) => [index, chip(axis, index)]));
@@ -26,6 +27,23 @@ export class Chips {
     this.element.append(...flowing(axis, indices, this.chips));
     this.reach(indices[0]);
     this.listen(point, pin);
+    if (seconds !== null) new ResizeObserver(() => this.align(axis, seconds)).observe(this.element);
+  }
+
+  /** Words of a recording, if one line has room for all of them: each above its place in the spectrogram, or next to it. */
+  align(axis, seconds) {
+    const room = this.element.clientWidth - 2 * PADDING;
+    const all = [...this.chips].map(([index, made]) => {
+      made.style.left = "";
+      const [from, to] = axis.positions[index].time ?? [0, 0];
+      return { made, wide: made.offsetWidth, left: made.offsetLeft - this.element.offsetLeft - PADDING, middle: ((from + to) / 2 / seconds) * room };
+    });
+    if (all.at(-1).made.offsetTop > all[0].made.offsetTop) return;
+    let end = 0;
+    for (const one of all) end = (one.at = Math.max(end, one.middle - one.wide / 2)) + one.wide + GAP;
+    let start = room;
+    for (const one of all.reverse()) start = (one.at = Math.min(one.at, start - one.wide)) - GAP;
+    for (const { made, at, left } of all) made.style.left = `${at - left}px`;
   }
 
   /** Colour every token by its weight, the largest (`peak`) strongest; null: none. `shares`: with percentages. */

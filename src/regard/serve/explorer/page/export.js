@@ -7,6 +7,7 @@
 import { canvasPen, draw, svgPen } from "./drawing.js";
 import { element } from "./element.js";
 import * as embedded from "./embedded.js";
+import { ask } from "./remote.js";
 import { sheetOf } from "./sheets.js";
 import { headName } from "./token_text.js";
 import { view } from "./views.js";
@@ -60,10 +61,7 @@ async function numbers(store) {
 }
 
 async function download(id, format) {
-  const answer = await fetch(`/explore/inspections/${encodeURIComponent(id)}/export?format=${format}`);
-  if (answer.ok) return answer.blob();
-  const body = await answer.json().catch(() => ({}));
-  throw new Error(body.error?.message ?? `Request failed with status ${answer.status}.`);
+  return (await ask(`/explore/inspections/${encodeURIComponent(id)}/export?format=${format}`)).blob();
 }
 
 async function drawMap(store, pen, suffix) {

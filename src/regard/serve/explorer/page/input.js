@@ -3,6 +3,7 @@
  */
 
 import { element, modelOptions } from "./element.js";
+import { recall, remember, TAB } from "./memory.js";
 import { answer } from "./output.js";
 
 const FILES = { image: "image/*", audio: "audio/*,.wav,.flac,.ogg", points: ".ply,.off,.obj,.npy,.xyz", graph: ".edges,.edgelist,.graphml" };
@@ -26,7 +27,8 @@ class Input {
     this.store = store;
     this.model = element("select", { id: "model", "aria-describedby": "model-does", on: { change: () => store.choose(this.model.value) } });
     this.does = element("p", { class: "hint", id: "model-does" });
-    this.form = element("form", { class: "ask", on: { submit: (event) => this.submit(event) } });
+    this.form = element("form", { class: "ask", on: { submit: (event) => this.submit(event), input: () => this.keep() } });
+    this.form.addEventListener("invalid", ({ target }) => target.closest("details")?.setAttribute("open", ""), true); // the browser says why, if it is seen
     this.error = element("p", { class: "refused", role: "alert", hidden: true });
     this.output = element("div", { class: "output", "aria-live": "polite" });
     this.result = element("section", { class: "result", hidden: true, "aria-label": "Answer" }, element("h2", { class: "pane-title" }, "Answer"), this.output);
@@ -59,7 +61,28 @@ class Input {
     const offered = examples.length ? element("div", { class: "examples", role: "group", "aria-label": "Examples" }, element("span", { class: "label" }, examples.length > 1 ? "Examples" : "Example"), ...examples) : null;
     const more = this.options.length ? element("details", { class: "options" }, element("summary", {}, "Options"), ...this.options.map((one) => one.element)) : "";
     this.form.replaceChildren(entry, ...this.required.map((one) => one.element), offered ?? "", more, this.go);
-    if (examples.length) examples[0].click();
+    if (!this.restore() && examples.length) examples[0].click();
+  }
+
+  /** Keep what was typed for this model, until the tab is closed; it is sent nowhere. */
+  keep() {
+    const fields = [...this.required, ...this.options].map(({ name, control }) => [name, control.type === "checkbox" ? control.checked : control.value]);
+    remember(`regard-input ${this.store.model.name}`, JSON.stringify({ text: this.text?.value, fields: Object.fromEntries(fields) }), TAB);
+  }
+
+  /** Fill in what was kept, as after a reload, and run it; false where there is no text among it. */
+  restore() {
+    const { text, fields } = JSON.parse(recall(`regard-input ${this.store.model.name}`, TAB) ?? "{}");
+    for (const { name, control } of [...this.options, ...(text ? this.required : [])]) {
+      const value = fields?.[name] ?? "";
+      if (typeof value === "boolean") control.checked = value;
+      else if (value !== "") control.value = value;
+    }
+    if (this.options.some(({ get }) => get() !== "")) this.form.querySelector(".options").open = true;
+    if (!this.text || !text) return false;
+    this.text.value = text;
+    this.form.requestSubmit();
+    return true;
   }
 
   type(kind) {
@@ -75,7 +98,7 @@ class Input {
 
   drop(kind) {
     this.text = null;
-    this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]) } });
+    this.picker = element("input", { type: "file", id: "file", accept: FILES[kind], class: "sr", on: { change: () => this.take(this.picker.files[0]), click: () => (this.picker.value = "") } }); // the same file may be taken again
     this.dropped = element("span", { class: "dropped" }, `Drop ${NAMES[kind]} here, or choose one`);
     this.thumbnail = element("img", { class: "thumbnail", alt: "", hidden: true });
     this.thumbnail.addEventListener("load", () => {
@@ -99,6 +122,7 @@ class Input {
 
   take(file) {
     if (!file) return;
+    if (!file.size) return this.store.refuse(new Error(`${file.name} is empty.`));
     this.file = file;
     this.dropped.textContent = file.name;
     if (this.kind === "image") this.preview(file);
@@ -118,10 +142,11 @@ class Input {
     const use = async () => {
       if (this.text) {
         this.text.value = example[this.first] ?? example;
-        for (const one of this.required) one.set(example[one.name] ?? "");
+        for (const { name, control } of this.required) control.value = example[name] ?? "";
+        this.keep();
         this.form.requestSubmit();
       } else {
-        for (const one of this.required.filter(({ name }) => name in example)) one.set(example[one.name]);
+        for (const { name, control } of this.required.filter(({ name }) => name in example)) control.value = example[name];
         this.take(await fetchFile(example.file));
       }
     };
@@ -174,7 +199,7 @@ function field(title, control, says = "") {
 function inputField(name, kind, first) {
   const control = element("input", { type: "text", placeholder: kind === "text" ? `A ${name} about the ${first}` : `${kind} as JSON`, name, dir: "auto" });
   const get = () => (kind === "text" || control.value === "" ? control.value : JSON.parse(control.value));
-  return { name, element: field(named(name), control), get, set: (value) => (control.value = value) };
+  return { name, control, element: field(named(name), control), get };
 }
 
 /** The control of an option, made from its JSON schema; one that is left as it is takes its default. */
@@ -188,18 +213,18 @@ function optionField(name, schema) {
   if (type === "boolean") {
     const control = element("input", { ...attributes, type: "checkbox" });
     control.checked = Boolean(usual);
-    return { name, element: field(title, control, description), get: () => (control.checked === Boolean(usual) ? "" : control.checked) };
+    return { name, control, element: field(title, control, description), get: () => (control.checked === Boolean(usual) ? "" : control.checked) };
   }
   if (choices) {
     const control = element("select", attributes, ...choices.map((each) => element("option", { value: each, selected: each === usual }, String(each))));
-    return { name, element: field(title, control, description), get: () => (control.value === String(usual) ? "" : control.value) };
+    return { name, control, element: field(title, control, description), get: () => (control.value === String(usual) ? "" : control.value) };
   }
   const limits = numeric ? { step: type === "integer" ? 1 : "any", min: schema.minimum, max: schema.maximum } : {};
   const control = element("input", { ...attributes, ...limits, type: numeric ? "number" : "text", placeholder, dir: "auto" });
   const words = () => control.value.split(",").map((word) => word.trim()).filter(Boolean);
   const list = () => (control.value === "" ? "" : items?.type === "string" ? words() : words().map(Number));
   const get = () => (type === "array" ? list() : numeric && control.value !== "" ? Number(control.value) : control.value);
-  return { name, element: field(title, control, description), get };
+  return { name, control, element: field(title, control, description), get };
 }
 
 /** A name as a label. */

@@ -5,6 +5,7 @@
 
 import { Aligners, Gallery, Mechanisms, Positions } from "./lab_panels.js";
 import { choice, element, press } from "./element.js";
+import { ask } from "./remote.js";
 import { SixSteps } from "./six_steps.js";
 import { loadStylesheet } from "./stylesheet.js";
 
@@ -39,18 +40,18 @@ class Lab {
     store.on("theme", () => this.panels.forEach((panel) => panel.repaint()));
   }
 
-  async begin() {
+  async begin(value = TABS[0].value) {
     try {
-      const answer = await fetch("/explore/lab");
-      if (!answer.ok) throw new Error("The lab could not be loaded.");
-      this.contents = await answer.json();
-      this.enter(TABS[0].value);
+      this.contents = await (await ask("/explore/lab")).json();
+      this.fail(null);
+      this.enter(value);
     } catch (error) {
       this.fail(error);
     }
   }
 
   enter(value) {
+    if (!this.contents) return this.begin(value); // the server did not answer: try again
     press(this.tabs, value);
     if (!this.panels.has(value)) this.panels.set(value, new (TABS.find((panel) => panel.value === value).make)(this));
     this.panel.replaceChildren(this.panels.get(value).element);
@@ -77,7 +78,7 @@ class Lab {
   }
 
   fail(error) {
-    this.error.textContent = error.message;
-    this.error.hidden = false;
+    this.error.textContent = error?.message ?? "";
+    this.error.hidden = !error;
   }
 }

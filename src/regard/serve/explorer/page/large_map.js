@@ -14,8 +14,8 @@ import { view } from "./views.js";
 import { Zoom } from "./zoom.js";
 
 const MIN_LABEL_PIXELS = 12; // pixels to a cell, from which on a name fits beside it
-const MAX_NAME_PIXELS = 96; // width of the names next to the map, at most
-const LETTER = 6.4; // pixels
+const MAX_NAME_PIXELS = [0.4, 236]; // of the names beside the map and above it, at most: a share of its width, pixels
+const [LETTER, LINE] = [6.4, 15]; // pixels
 const REST = 80; // milliseconds of rest before finer tiles are asked for
 const MAX_HEIGHT = 0.52; // of the window
 const MAX_NAMED_ROWS = 40; // for whose names a map is made higher
@@ -70,7 +70,7 @@ class LargeMap {
     this.tiles?.end();
     this.tiles = new Tiles(sheet, sheet.ask, () => this.lay());
     const longest = (name, count) => Array.from({ length: count }, (_, k) => name(k).length).reduce((a, b) => Math.max(a, b), 1);
-    for (const [box, name, count] of [[this.rows, sheet.names[0], sheet.n], [this.columns, sheet.names[1], sheet.m]]) box.style.setProperty("--name-size", `${nameWidth(longest(name, count))}px`);
+    this.longest = [longest(sheet.names[0], sheet.n), longest(sheet.names[1], sheet.m)];
     this.shape();
     this.says.textContent = sheet.says;
     this.frame.dataset.sheet = sheet.isGrid ? "grid" : "map";
@@ -83,7 +83,11 @@ class LargeMap {
     const { n, m, isGrid } = this.sheet;
     const [high, wide] = isGrid ? [n, m] : [Math.max(n, m / 2), Math.max(m, n / 2)];
     const most = MAX_HEIGHT * window.innerHeight;
-    const room = this.host.clientWidth - MAX_NAME_PIXELS;
+    const wholeWidth = this.frame.parentElement.clientWidth;
+    const limits = [MAX_NAME_PIXELS[0] * wholeWidth, MAX_NAME_PIXELS[1]];
+    const sizes = this.longest.map((letters, k) => Math.min(limits[k], 8 + LETTER * letters));
+    for (const [k, box] of [this.rows, this.columns].entries()) box.style.setProperty("--name-size", `${sizes[k]}px`);
+    const room = wholeWidth - sizes[0];
     const named = Math.min(most, n * MIN_LABEL_PIXELS);
     const ratio = room > 0 && n <= MAX_NAMED_ROWS ? Math.max(high / wide, named / room) : high / wide;
     this.frame.style.aspectRatio = `${1 / ratio}`;
@@ -153,6 +157,7 @@ class LargeMap {
       const first = Math.floor(from);
       const many = count <= most ? Math.min(all, Math.ceil(from + count)) - first : 0;
       box.hidden = !many;
+      box.style.setProperty("--lines", Math.max(1, Math.floor(room / count / LINE)));
       box.replaceChildren(...Array.from({ length: many }, (_, k) => {
         const made = element("span", { dir: "auto", title: word(first + k), "data-index": first + k }, element("bdi", {}, word(first + k)));
         made.style.setProperty("--at", (100 * (first + k + 0.5 - from)) / count);
@@ -196,11 +201,6 @@ class LargeMap {
       this.fetch();
     }).observe(this.frame);
   }
-}
-
-/** Pixels that names take up of which the longest has so many letters, at most `MAX_NAME_PIXELS`. */
-function nameWidth(letters) {
-  return Math.min(MAX_NAME_PIXELS, 8 + LETTER * letters);
 }
 
 function strip(mark, index, from, count, where, length) {

@@ -10,7 +10,7 @@ import { colour, dark, strength } from "./colours.js";
 import { element } from "./element.js";
 import { word } from "./token_text.js";
 
-const VEIL = 0.6;
+const VEIL = 0.45;
 const TINT = 0.72;
 const MAX_TICKS = 8;
 const WIDEST = 1400; // pixels of the canvas, however large the picture is
@@ -22,7 +22,7 @@ export class Picture {
     this.axis = axis;
     this.seconds = seconds;
     this.hooks = { point, pin };
-    const placed = axis.positions.map((position, k) => [position.box ?? position.time, k]).filter(([box]) => box);
+    const placed = axis.positions.map((position, k) => [position.box ?? position.time ?? position.pen, k]).filter(([box]) => box);
     this.placed = placed.map(([, index]) => index);
     const loose = axis.tokens.map((_, k) => k).filter((k) => !this.placed.includes(k));
     this.chips = loose.length ? new Chips(axis, { label: `${label}, without a position`, which, point, pin, indices: loose }) : null;

@@ -81,7 +81,7 @@ export class PointCloud {
     for (const { index, x, y, near } of this.seen) {
       const amount = this.weights ? strength(this.weights[index], this.peak) : 0.35;
       const faded = this.weights && amount < 0.02;
-      pen.globalAlpha = this.opaque ? 1 : faded ? 0.45 : 0.6 + 0.3 * near;
+      pen.globalAlpha = this.opaque ? 1 : faded ? 0.65 : 0.7 + 0.3 * near;
       pen.fillStyle = faded || !this.weights ? (dark() ? "#9aa3b5" : "#5b6372") : colour(amount, this.which);
       this.dot(pen, x, y, (this.radius + near) * (1 + (this.weights ? 1.4 * amount : 0)));
     }

@@ -75,7 +75,8 @@ async function numbers(id, what, parameters) {
   return Float32Array.from({ length: buffer.byteLength / 4 }, (_, k) => view.getFloat32(4 * k, true));
 }
 
-async function ask(path, options = {}) {
+/** The answer to a request; one that failed is an error with a sentence. */
+export async function ask(path, options = {}) {
   let answer;
   try {
     answer = await fetch(path, options);

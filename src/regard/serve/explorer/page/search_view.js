@@ -8,6 +8,7 @@
  */
 
 import { choice, element, modelOptions, press } from "./element.js";
+import { ask } from "./remote.js";
 import { SearchLattice } from "./search_lattice.js";
 import { SearchTree } from "./search_tree.js";
 
@@ -96,11 +97,9 @@ class SearchView {
   /** Fetch the models that search, and their methods. */
   async open() {
     try {
-      const answer = await fetch("/explore/search");
-      if (!answer.ok) return;
-      ({ models: this.models, defaults: this.defaults } = await answer.json());
-    } catch {
-      return;
+      ({ models: this.models, defaults: this.defaults } = await (await ask("/explore/search")).json());
+    } catch (error) {
+      return this.fail(error);
     }
     this.model.replaceChildren(...modelOptions(this.models));
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
@@ -213,10 +212,7 @@ class SearchView {
     form.append("model", model);
     form.append("search", JSON.stringify(search));
     form.append("file", inputs.audio, inputs.audio.name ?? "audio");
-    const answer = await fetch("/explore/search", { method: "POST", body: form });
-    const body = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(body.error?.message ?? `Request failed with status ${answer.status}.`);
-    return body;
+    return (await ask("/explore/search", { method: "POST", body: form })).json();
   }
 
   fail(error) {

@@ -210,7 +210,9 @@ export class Store {
     const [rows, columns] = this.axes();
     const given = Math.max(0, this.querySide.tokens.indexOf(this.inspection.output.label));
     const isAnswer = rows === null && this.querySide.name === "answers";
-    const query = isAnswer ? given : firstToken(this.querySide, likeliest(this.inspection.output));
+    const { output } = this.inspection;
+    const label = this.map().kind === "labels" ? this.querySide.tokens.findLast((token) => token.trim() && output.text?.includes(token)) : likeliest(output);
+    const query = isAnswer ? given : firstToken(this.querySide, label);
     return { query, key: rows === columns ? query : null };
   }
 

@@ -4,6 +4,8 @@
  */
 
 const PATCH = /^(\d+),(\d+)(?: \/ (\d+))?$/; // row, column, and the side of the patch where there are several sizes
+const FRAME = /^\d+\.\d\d$/; // the second it begins at
+const INVISIBLE = /^(?![\n\t])[\p{C}\p{Default_Ignorable_Code_Point}]+$/u; // joiners, marks of direction
 const letters = new WeakMap(); // of each axis: positions count whole characters, a string counts halves of some
 
 /** The text a token stands for, spaces and line ends as signs; a patch or a frame is told by its place, with units. */
@@ -12,10 +14,13 @@ export function word(axis, index) {
   const { box, time } = axis.positions[index] ?? {};
   const patch = box ? PATCH.exec(token) : null;
   if (patch) return `row ${patch[1]}, col ${patch[2]}${patch[3] ? ` (${patch[3]} px)` : ""}`;
-  if (time && /^\d+(\.\d+)?$/.test(token)) return `${token} s`;
-  if (axis.positions[index]?.point) return `point ${token}`;
+  if (time && FRAME.test(token)) return `${token} s`;
+  if (axis.positions[index]?.point || axis.positions[index]?.pen) return `point ${token}`;
   return visible(piece(axis, index) || token) + part(axis, index);
 }
+
+/** Whether the tokens are frames of a recording, and not words that are heard in it. */
+export const isOfFrames = (axis) => axis.positions.some(({ time }, k) => time && FRAME.test(axis.tokens[k]));
 
 /** Whether two tokens are parts of one character, as bytes of it are. */
 export function sharesCharacter(axis, index, other) {
@@ -62,5 +67,6 @@ export const hasMean = (map) => map.heads > 1 && map.kind !== "rollout";
 /** Text in which nothing is invisible. */
 export function visible(text) {
   if (text === "") return "∅";
+  if (INVISIBLE.test(text)) return Array.from(text, (letter) => `U+${letter.codePointAt().toString(16).toUpperCase().padStart(4, "0")}`).join(" ");
   return text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ +$/, (spaces) => "␣".repeat(spaces.length));
 }

@@ -10,6 +10,7 @@ import { Chips } from "./chips.js";
 import { colour, dark, strongest } from "./colours.js";
 import { choice, element, number, percent, press, times } from "./element.js";
 import { Graph } from "./graph.js";
+import { Ink } from "./ink.js";
 import { Lines } from "./lines.js";
 import { list } from "./list.js";
 import { LONG, LongText } from "./long_text.js";
@@ -19,9 +20,10 @@ import { lineOf } from "./sheets.js";
 import { Sound } from "./sound.js";
 import { offers } from "./store.js";
 import { OF_A_HEAD, VIEWS, view } from "./views.js";
-import { headName, kindName, word } from "./token_text.js";
+import { headName, isOfFrames, kindName, word } from "./token_text.js";
 
 const REST = 25; // milliseconds
+const INK_POINTS = 1024; // of a handwritten line whose window is drawn, at most
 const SCALES = [
   { value: "times", title: "Relative to uniform", hint: "How many times the weight of uniform attention; colour begins above 1 ×" },
   { value: "share", title: "Percent", hint: "The weights themselves" },
@@ -94,6 +96,7 @@ class TokenView {
     if (wanted !== this.shown) this.build(kinds);
     if (kinds.length === 1) this.below[0].kind = chosen;
     this.shown = wanted;
+    this.above.strip.follow?.(store.tile(map.name, store.selection.head, [0, map.n], [0, map.m], INK_POINTS, chosen.whole ? "raw" : chosen.value));
     const onPicture = this.below.some(({ strip }) => strip instanceof Picture && strip.seconds === null);
     this.scales.hidden = !onPicture || !kinds.every((kind) => kind.shares);
     press(this.scales, this.scale);
@@ -151,16 +154,17 @@ class TokenView {
       point: (index) => store.point(index === null || as === null ? {} : meant(index)),
       pin: (index) => as !== null && this.pin(meant(index)),
     };
-    const timed = axis.positions.some((position) => position.time);
-    const placed = timed || axis.positions.some((position) => position.box);
-    const options = { which, label: title, ...hooks };
-    const inSpace = axis.positions.some((position) => position.point);
-    const strip = inSpace
+    const has = (what) => axis.positions.some((position) => position[what]);
+    const seconds = has("time") ? store.inspection.audio.seconds : null;
+    const options = { which, label: title, seconds, ...hooks };
+    const strip = has("point")
       ? new PointCloud(axis, options)
-      : axis.positions.some((position) => position.place)
+      : has("place")
       ? new Graph(axis, options)
-      : placed
-      ? new Picture(axis, { ...options, image: store.picture(), seconds: timed ? store.inspection.audio.seconds : null })
+      : has("pen")
+      ? new Ink(axis, { ...options, keys: store.axis(store.axes()[1]) })
+      : has("box") || isOfFrames(axis)
+      ? new Picture(axis, { ...options, image: store.picture() })
       : new (axis.tokens.length < LONG ? Chips : LongText)(axis, options);
     const made = element("section", { class: `panel ${which}`, "aria-label": title }, element("h3", {}, title), strip.element);
     return { element: made, strip, axis };
@@ -221,7 +225,7 @@ class TokenView {
     if (turn !== this.turn) return;
     const { above, below, store } = this;
     below.forEach(({ strip, kind }, k) => strip.light(...this.tones(looks[k] ?? null, kind)));
-    const own = view(at.view);
+    const own = view(at.view, store.map());
     above.strip.light(...this.tones(seen, own, store.map().m));
     for (const { element: made, strip } of this.panels) made.classList.toggle("in-percent", Boolean(strip.numbered?.length));
     const [{ kind }] = below;
@@ -264,7 +268,7 @@ class TokenView {
       return this.lines.show(weights.map((row, head) => ({ strip: above.strip, index: at.query, to: strip, weights: row, peak: most, which: "look", head })));
     }
     const look = { strip: above.strip, index: at.query, to: strip, weights: looks[0], peak: peak(looks[0], kind), which: "look" };
-    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view), map.m), which: "seen" };
+    const back = { strip, index: at.key, to: above.strip, weights: seen, peak: peak(seen, view(at.view, map), map.m), which: "seen" };
     this.lines.show(below.length > 1 ? [] : [look, back]);
   }
 
@@ -288,7 +292,7 @@ class TokenView {
       return list(word(above.axis, at.query), verb, weights, axis, "look", this.format(kind, weights.length), isShare && (kind.sums ?? kind.shares));
     });
     const by = below[0].kind.seen ?? "is attended to by";
-    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", this.format(view(at.view), store.map().m)));
+    if (seen && looks.length < 2) lists.push(list(word(below[0].axis, at.key), by, seen, above.axis, "seen", this.format(view(at.view, store.map()), store.map().m)));
     this.lists.replaceChildren(element("div", { class: "lists" }, ...lists));
   }
 

@@ -77,7 +77,7 @@ const OTHER = {
     sums: false, // the frames of a state do not sum to one
     verb: "occurs at",
     seen: "belongs to",
-    says: "The probability that a frame belongs to each part of the answer, over all alignments.",
+    says: "The probability that a frame belongs to each part of the answer, over all alignments; - is the blank.",
     square: "The square is all of it: a row per part of the answer, a column per frame.",
     hides: "This is about the answer that was given. Alternatives are under Labels.",
   },

@@ -1,0 +1,16 @@
+# Written by scripts/make_stubs.py from regard.export.
+from regard.export import audio as audio
+from regard.export import decoding as decoding
+from regard.export import examples as examples
+from regard.export import folder as folder
+from regard.export import formats as formats
+from regard.export import generation as generation
+from regard.export import image as image
+from regard.export import network as network
+from regard.export import plan as plan
+from regard.export import points as points
+from regard.export import text as text
+from regard.export.folder import Exported as Exported
+from regard.export.folder import export_model as export_model
+from regard.export.plan import Graph as Graph
+from regard.export.plan import Plan as Plan
