@@ -73,7 +73,7 @@ def test_default_is_the_mean_and_heads_go_by_their_number_in_the_model():
     trace = Trace("x", torch.rand(1, 2, 3, 3), heads=(4, 7))
     np.testing.assert_allclose(see.alignment(trace).axes[0].images[0].get_array(), trace.weights[0].mean(0), rtol=1e-6)
     np.testing.assert_array_equal(see.alignment(trace, 7).axes[0].images[0].get_array(), trace.weights[0, 1])
-    with pytest.raises(BadInput, match="no head 1; available: 4, 7"):
+    with pytest.raises(BadInput, match="no head 1 in x: it has heads 4, 7"):
         see.alignment(trace, 1)
 
 

@@ -88,7 +88,7 @@ def classify(
             raise typer.BadParameter("--labels and --pairs are for texts; leave them out for recordings")
         if model is None:
             raise BadInput(
-                "no model that classifies recordings ships: train one (regard train audio words), then --model runs/words"
+                "no model that classifies recordings ships: train one (regard train audio words) and give it: --model"
             )
         return file_classifier.classify_files(text or (), model, Audio, "recording", k, as_json, device)
     are_images = images.are_images(text)

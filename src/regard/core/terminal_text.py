@@ -112,7 +112,7 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
         elif belongs is _same_columns and " = " in line:  # formulas below each other: no row has the columns' names
             yield from ([row] for row in lines[start:end])
         else:
-            yield lines[start:end]
+            yield [*lines[start:end]]
         start = end
 
 

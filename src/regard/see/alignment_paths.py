@@ -15,7 +15,17 @@ from matplotlib.figure import Figure
 
 from regard.core.errors import BadInput
 from regard.see.grid import grid_columns, linear_norm, panel_size, sqrt_norm
-from regard.see.layout import MARGIN, MUTED_INK, Layout, draw_map, font, label_columns, label_rows, max_label_width, title_width
+from regard.see.layout import (
+    MARGIN,
+    MUTED_INK,
+    Layout,
+    draw_map,
+    font,
+    label_columns,
+    label_rows,
+    max_label_width,
+    title_width,
+)
 from regard.see.maps import AttentionMaps, MapLike, to_maps
 from regard.see.token_display import visible
 

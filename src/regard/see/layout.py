@@ -164,9 +164,9 @@ def max_label_width(words: Sequence[str], size: float = 9) -> float:
 
 def title_width(title: str, explanation: str = "") -> float:
     """Return the width in inches that a figure needs for its title, at 11 points, and the line below it, at 8."""
-    measure, sized = TextToPath(), ((title, font(11)), (explanation, font(8)))
-    widths = [measure.get_text_width_height_descent(text, style, ismath=False)[0] for text, style in sized if text]
-    return min(max(widths, default=0.0) / 72 + 2 * MARGIN, MAX_TITLE)
+    measure, lines = TextToPath(), ((replace_missing_glyphs(title), font(11)), (explanation, font(8)))
+    widest = max(measure.get_text_width_height_descent(text, style, ismath=False)[0] for text, style in lines)
+    return min(widest / 72 + 2 * MARGIN, MAX_TITLE)
 
 
 def truncate_to_width(text: str, width: float, size: float = 11) -> str:
