@@ -55,6 +55,14 @@ def test_the_brightest_cells_are_the_aligned_ones():
         assert int(np.argmax(row)) == best
 
 
+def test_titles_are_inside_the_picture_of_a_small_map():
+    weights = torch.full((1, 2, 1, 2), 0.5)
+    trace = Trace("decoder.blocks.0.cross", weights, "cross").with_labels(["Hunde"], ["dogs", "."])
+    for figure in (see.alignment(trace), see.heads(trace), see.layers([trace]), see.alignment_path(trace)):
+        figure.canvas.draw()
+        assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.texts)
+
+
 def test_every_word_is_labelled():
     axes = see.alignment(cross()).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == list(GERMAN)

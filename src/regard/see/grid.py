@@ -27,7 +27,7 @@ from regard.see.layout import (
     label_rows,
     label_stride,
     max_label_width,
-    text_width,
+    title_width,
 )
 from regard.see.maps import AttentionMaps, MapLike, to_all_maps, to_maps
 from regard.see.token_display import visible
@@ -50,7 +50,7 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     top = MARGIN + 0.34 + names * slant + 0.22
     right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # the last slanted label extends past the map
     title = visible(title) if title else _title(maps, head)
-    layout = Layout(max(left + width + right, MARGIN + text_width(title, 11)) + MARGIN, top + height + 0.35)
+    layout = Layout(max(left + width + right + MARGIN, title_width(title)), top + height + 0.35)
 
     norm = linear_norm([weights])
     axes = layout.axes(left, top, width, height)
@@ -80,7 +80,9 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
     left, bottom = MARGIN + max_label_width(maps.rows, 7) + 0.1, max_label_width(maps.columns, 7) + 0.15
     top, gap, line = MARGIN + 0.52, 0.16, 0.22  # line: the caption over each map
     full = left + across * width + (across - 1) * gap
-    layout = Layout(full + 0.95, top + down * (line + height + gap) - gap + bottom + MARGIN)
+    title = visible(title) if title else maps.title
+    wide = max(full + 0.95, title_width(title, maps.explanation))
+    layout = Layout(wide, top + down * (line + height + gap) - gap + bottom + MARGIN)
 
     norm = sqrt_norm(list(maps.weights))
     for k, weights in enumerate(maps.weights):
@@ -94,7 +96,7 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
         if k + across >= count:  # nothing below
             label_columns(axes, maps.columns, width / m, 7, above=False)
     layout.colorbar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else maps.title, 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     layout.text(MARGIN, MARGIN + 0.24, maps.explanation, 8, MUTED_INK)
     return layout.figure
 
@@ -107,7 +109,10 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     captions = [_layer(maps) for maps in all_maps]
     left, top, gap = MARGIN + max_label_width(captions, 8) + 0.12, MARGIN + 0.74, 0.07
     full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
-    layout = Layout(full + 0.95, top + long + MARGIN)
+    what = all_maps[0].title.split(", ")[-1] if len({maps.kind for maps in all_maps}) == 1 else "attention"
+    title = visible(title) if title else f"{what}, all layers and heads"
+    explanation = all_maps[0].explanation
+    layout = Layout(max(full + 0.95, title_width(title, explanation)), top + long + MARGIN)
 
     norm = sqrt_norm([maps.weights for maps in all_maps])
     for y, maps in enumerate(all_maps):
@@ -119,9 +124,8 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     for x, number in enumerate(common):
         layout.text(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
     layout.colorbar(full + 0.18, top, long, norm)
-    what = all_maps[0].title.split(", ")[-1] if len({maps.kind for maps in all_maps}) == 1 else "attention"
-    layout.text(MARGIN, MARGIN, visible(title) if title else f"{what}, all layers and heads", 11)
-    layout.text(MARGIN, MARGIN + 0.24, all_maps[0].explanation, 8, MUTED_INK)
+    layout.text(MARGIN, MARGIN, title, 11)
+    layout.text(MARGIN, MARGIN + 0.24, explanation, 8, MUTED_INK)
     return layout.figure
 
 
@@ -147,7 +151,7 @@ def mask(
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
     left, top = MARGIN + max_label_width(names[0]) + 0.32, MARGIN + 0.34 + max_label_width(names[1]) + 0.22
     title = visible(title)
-    layout = Layout(max(left + max(m * wide, 2.2) + 0.5, text_width(title, 11) + 2 * MARGIN), top + n * high + 0.4)
+    layout = Layout(max(left + max(m * wide, 2.2) + 0.5, title_width(title)), top + n * high + 0.4)
 
     axes = layout.axes(left, top, m * wide, n * high)
     draw_map(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
