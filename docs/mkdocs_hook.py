@@ -13,6 +13,8 @@
     <!-- plan: images -->            the plan of one of its cases, as it was printed
     <!-- picture: x.png | words -->  a picture of docs/assets with a caption; how to draw it, where it is not drawn yet
 
+What stands between a marker and ``<!-- end -->`` was written into the page by make_tables.py, and is left as it is.
+
 A built page that would fetch a script, a style or a picture from another machine is a warning, and so an error of the
 strict build.
 """
@@ -41,7 +43,7 @@ ASSETS = HERE / "assets"
 RESULTS = HERE.parent / "benchmarks" / "results"
 SOURCE = HERE.parent / "src" / "regard"
 _KINDS = "table|files|sizes|fields|help|picture|variants|positions|datasets|benchmark|plan"
-_MARK = re.compile(rf"^<!-- ({_KINDS}): (.+?) -->$", re.MULTILINE)
+MARK = re.compile(rf"^<!-- ({_KINDS}): (.+?) -->$(?P<written>\n(?:(?!<!--).*\n)*<!-- end -->$)?", re.MULTILINE)
 _FETCHES = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s>]+|<link\b[^>]*>", re.IGNORECASE
 )
@@ -50,9 +52,9 @@ _LOADED = re.compile(r"rel=[\"']?(?:stylesheet|icon|preload|preconnect|modulepre
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Replace the markers of a page."""
+    """Replace the markers of a page, except those whose table is written below them."""
     up = "../" * page.file.src_uri.count("/")
-    return _MARK.sub(lambda found: expand_marker(found[1], found[2], up), markdown)
+    return MARK.sub(lambda found: found[0] if found["written"] else expand_marker(found[1], found[2], up), markdown)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

@@ -46,6 +46,7 @@ def test_missing_dataset_of_any_name_does_too(tmp_path, monkeypatch):
 
 def test_the_page_is_made_from_the_table():
     with open(f"{ROOT}/{PAGE}", encoding="utf-8") as page:
-        assert "<!-- datasets: sources -->" in page.read()
+        text = page.read()
+    assert all(f"| `{name}` |" in text for name in DATASETS)
     with open(f"{ROOT}/mkdocs.yml", encoding="utf-8") as config:
         assert ": data.md\n" in config.read()
