@@ -14,7 +14,7 @@ from pathlib import Path
 from mkdocs_hook import MARK, expand_marker
 
 HERE = Path(__file__).resolve().parent
-WRITTEN = ("table", "datasets", "variants", "positions", "benchmark", "plan")
+WRITTEN = ("table", "datasets", "variants", "positions", "benchmark", "plan", "picture")
 
 
 def build_page(page: Path) -> str:
