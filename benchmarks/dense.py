@@ -4,7 +4,11 @@
     python benchmarks/dense.py --device cuda                     GPU, bfloat16, batches of 16 -> dense-cuda.json
     python benchmarks/dense.py --device cuda --what training     updates of Regard's models, under autocast; how much
                                                                  of one is matching -> dense-training-cuda.json
-    add --quick for seconds (small models, nothing written), --models dpt_base for some (nothing written)
+    add --models dpt_base for some, --minutes 9 to begin none after that, --again to measure again what the record has,
+    --quick for seconds (small models, nothing written)
+
+Each model is written when it is measured, and left alone by the next run. A contender that fails, crashes, or takes
+longer than `--patience` seconds for a turn (its compiling among them) loses only itself.
 
 DETR with ResNet-50 at 800 x 800 pixels, DPT-base and DPT-large at 384 x 384. A model of transformers is made from a
 seed; ours reads its weights through the weight table. All get the same images. `agree` is the lowest cosine of a
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import sys
 import time
@@ -275,18 +280,36 @@ def child(name: str, arguments: argparse.Namespace) -> None:
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time all contenders in turns, case by case."""
-    steal = harness.Steal()
-    record = harness.machine(arguments.device) | {"dtype": arguments.dtype}
+    """Time all contenders in turns, case by case; the record is written after each."""
+    ends, name = time.monotonic() + 60 * arguments.minutes, record_name(arguments)
+    file, record = harness.RESULTS / name, dict[str, Any](cases=[])
+    if file.is_file() and not arguments.quick:
+        record = json.loads(file.read_text("utf-8"))
+    record |= harness.machine(arguments.device) | {"dtype": arguments.dtype, "rounds": arguments.rounds, "merged": True}
     if arguments.device == "cpu":
         record["threads"] = arguments.threads
-    cases = []
     for model in arguments.models:
+        same = [case for case in record["cases"] if case["model"] == model]
+        if same and not arguments.again and {*arguments.contenders} <= same[0]["contenders"].keys():
+            continue
+        if time.monotonic() > ends:
+            print("the time is up; the same command goes on", file=sys.stderr)
+            break
+        steal = harness.Steal()
         with contenders(arguments) as children:
-            cases.append(compare_case(children, model, arguments) | harness.lap())
-        ratios = [f"{k} {v['median']:.3f}" for k, v in cases[-1].items() if " / " in k]
+            case = compare_case(children, model, arguments) | {"steal": steal.share()} | harness.lap()
+        record["cases"] = [other for other in record["cases"] if other not in same] + [case]
+        ratios = [f"{k} {v['median']:.3f}" for k, v in case.items() if " / " in k]
         print(f"{model} {arguments.what}: {', '.join(ratios)}", file=sys.stderr, flush=True)
-    return record | {"rounds": arguments.rounds, "steal": steal.share(), "cases": cases}
+        if case["contenders"] and not arguments.quick:
+            print("written:", os.path.relpath(harness.write(name, record)), flush=True)
+    return record
+
+
+def record_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the record."""
+    part = "" if arguments.what == "inference" else f"-{arguments.what}"
+    return f"dense{part}-{arguments.device}.json"
 
 
 @contextmanager
@@ -295,19 +318,20 @@ def contenders(arguments: argparse.Namespace) -> Iterator[list[harness.Child]]:
     options = ["--device", arguments.device, "--dtype", arguments.dtype, "--what", arguments.what]
     options += ["--batch", str(arguments.batch), "--threads", str(arguments.threads)]
     options += ["--quick"] if arguments.quick else []
-    children = [harness.Child(name, __file__, options, arguments.threads) for name in arguments.contenders]
+    children = [harness.Child(name, sys.argv[0], options, arguments.threads) for name in arguments.contenders]
     try:
         yield children
     finally:
         for process in children:
-            process.close()
+            process.kill()
 
 
 def compare_case(children: list[harness.Child], model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Build one case in all contenders (in parallel for a GPU), then time it in turns."""
     is_inference = arguments.what == "inference"
     with ThreadPoolExecutor(len(children) if arguments.device == "cuda" else 1) as pool:
-        answers = pool.map(lambda each: each.ask(model=model, times=1, return_numbers=is_inference), children)
+        request = {"model": model, "times": 1, "return_numbers": is_inference}
+        answers = pool.map(lambda each: each.try_ask(arguments.patience, **request), children)
         first = {process.name: found for process, found in zip(children, answers, strict=True)}
     for name, found in first.items():
         if "failed" in found:
@@ -317,10 +341,13 @@ def compare_case(children: list[harness.Child], model: str, arguments: argparse.
     row: dict[str, Any] = {"model": model, "image": image, "batch": arguments.batch, "contenders": {}}
     if not running:
         return row
-    (second,) = harness.rounds(running, 1, model=model, times=1)
-    slowest = max(found["seconds"] for found in second.values())
+    turn = {"seconds": arguments.patience, "model": model}
+    (second,) = harness.rounds(running, 1, times=1, **turn)
+    running = [process for process in running if "failed" not in second[process.name]]
+    slowest = max((second[process.name]["seconds"] for process in running), default=1.0)
     times = 1 if arguments.quick else max(1, min(100, round(arguments.spend / slowest)))
-    turns = harness.rounds(running, arguments.rounds, model=model, times=times)
+    turns = harness.rounds(running, arguments.rounds, times=times, **turn)
+    running = [process for process in running if "failed" not in turns[-1][process.name]]
     seconds = {process.name: [turn[process.name]["seconds"] for turn in turns] for process in running}
     for name, durations in seconds.items():
         speed = harness.median_and_range(arguments.batch / s for s in durations)
@@ -338,20 +365,21 @@ def compare_case(children: list[harness.Child], model: str, arguments: argparse.
                     b / a for a, b in zip(seconds[contender], seconds[peer], strict=True)
                 )
     elif model.startswith("detr"):
-        for name, share in matching_share(running, model, times, arguments.rounds).items():
+        for name, share in matching_share(running, times, arguments.rounds, turn).items():
             row["contenders"][name]["matching_share"] = share
     return row
 
 
-def matching_share(children: list[harness.Child], model: str, times: int, rounds: int) -> dict[str, Any]:
+def matching_share(children: list[harness.Child], times: int, rounds: int, turn: dict[str, Any]) -> dict[str, Any]:
     """Return for every contender which part of an update matching takes, 0 to 1."""
     shares: dict[str, list[float]] = {process.name: [] for process in children}
     for _ in range(rounds):
-        (matched,) = harness.rounds(children, 1, model=model, times=times)
-        (known,) = harness.rounds(children, 1, model=model, times=times, known_matches=True)
+        (matched,) = harness.rounds(children, 1, times=times, **turn)
+        (known,) = harness.rounds(children, 1, times=times, known_matches=True, **turn)
         for name, found in shares.items():
-            found.append(1 - known[name]["seconds"] / matched[name]["seconds"])
-    return {name: harness.median_and_range(found) for name, found in shares.items()}
+            if "failed" not in {**matched[name], **known[name]}:
+                found.append(1 - known[name]["seconds"] / matched[name]["seconds"])
+    return {name: harness.median_and_range(found) for name, found in shares.items() if found}
 
 
 def agreement(found: list[list[float]], expected: list[list[float]]) -> float:
@@ -393,6 +421,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--spend", type=float, default=1.0, help="seconds of a turn")
+    parser.add_argument("--minutes", type=float, default=60.0, help="after so many no model is begun")
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds of a turn, its compiling among them")
+    parser.add_argument("--again", action="store_true", help="measure again what the record has")
     parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 2))
     parser.add_argument("--quick", action="store_true", help="small models, two rounds, nothing written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -403,15 +434,11 @@ def main() -> None:
         return child(arguments.child, arguments)
     if unknown := set(arguments.models) - set(MODELS):
         parser.error(f"no such model: {', '.join(sorted(unknown))}")
-    is_complete = arguments.models == [*MODELS] and arguments.contenders is None
     ours = [name for name in CONTENDERS if name.startswith("regard")]
     arguments.contenders = arguments.contenders or (CONTENDERS if arguments.what == "inference" else ours)
     arguments.rounds = 2 if arguments.quick else arguments.rounds
-    record = compare(arguments)
-    print(show(record))
-    if not arguments.quick and is_complete:
-        part = "" if arguments.what == "inference" else f"-{arguments.what}"
-        print("written:", os.path.relpath(harness.write(f"dense{part}-{arguments.device}.json", record)))
+    harness.exit_on_sigterm()
+    print(show(compare(arguments)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/points.py                    -> results/points-cpu.json: 4,096 points
     python benchmarks/points.py --device cuda      -> results/points-cuda.json: 4,096 and 65,536 points, as one cloud
+    python benchmarks/points.py --device cuda --minutes 4      begin no case after that; the same command goes on
 
 Vector attention: forward and backward of one layer (16 neighbours; 32 and 64 channels, the first stages of the paper),
 the same weights, its time and the peak of memory above what inputs and weights take. `plain` is written as is usual:
@@ -11,6 +12,9 @@ in float32 and under autocast to bfloat16. Before it is timed, the outputs are c
 Neighbours (16 of each point): ours beside all distances at once and a topk. Samples (a quarter of the points, farthest
 first): ours beside the usual loop of PyTorch operations. Both must give the same points. Medians of the rounds, the
 contenders in turn.
+
+The file is written after every case, the cases of the goal first (vector attention in float32). A case that fails is
+named and loses only itself. What the file has is not measured again: delete it to begin anew.
 """
 
 from __future__ import annotations
@@ -133,7 +137,9 @@ def compare(runs: dict[str, Callable[[], Any]], meter: Meter, rounds: int) -> di
     return medians | {f"{name}_mib": peak for name, peak in peaks.items()}
 
 
-def attention(count: int, width: int, dtype: torch.dtype, meter: Meter, rounds: int, compile_plain: bool) -> Any:
+def attention(
+    count: int, width: int, dtype: torch.dtype, meter: Meter, rounds: int, compile_plain: bool
+) -> dict[str, Any]:
     """Return the comparison of one layer."""
     torch.manual_seed(0)
     device = meter.device
@@ -174,12 +180,7 @@ def attention(count: int, width: int, dtype: torch.dtype, meter: Meter, rounds: 
 
         return run
 
-    row = {
-        "points": count,
-        "channels": width,
-        "dtype": str(dtype).removeprefix("torch."),
-        "error": float(f"{error:.1e}"),
-    }
+    row: dict[str, Any] = {"error": float(f"{error:.1e}")}
     row |= compare({name: update(form) for name, form in forms.items()}, meter, rounds)
     for name in calls:
         row[f"faster_than_{name}"] = round(row[f"{name}_ms"]["median"] / row["regard_ms"]["median"], 2)
@@ -188,51 +189,75 @@ def attention(count: int, width: int, dtype: torch.dtype, meter: Meter, rounds: 
     return row
 
 
-def searches(count: int, meter: Meter, rounds: int) -> list[dict[str, Any]]:
-    """Return the comparisons of neighbours and samples."""
+def search(what: str, count: int, meter: Meter, rounds: int) -> dict[str, Any]:
+    """Return the comparison of neighbours or samples."""
     points = torch.rand(1, count, 3, generator=torch.Generator().manual_seed(0)).to(meter.device)
     chosen = -(-count // 4)
-    rows = []
-    for what, ours, other in (
-        ("neighbors", lambda: knn(points, points, NEIGHBORS)[0], lambda: brute_force_neighbors(points)),
-        ("samples", lambda: farthest_point_sampling(points, chosen), lambda: loop_samples(points, chosen)),
-    ):
-        same = float((ours() == other()).double().mean())
-        if same < 0.999:  # two points at almost the same distance may change places
-            raise SystemExit(f"{what}: only {100 * same:.1f} % are the same")
-        row = {"what": what, "points": count, "same": round(same, 6)}
-        row |= compare({"regard": ours, "brute_force": other}, meter, rounds)
-        row["faster"] = round(row["brute_force_ms"]["median"] / row["regard_ms"]["median"], 2)
-        rows.append(row)
-    return rows
+    ours, other = {
+        "neighbors": (lambda: knn(points, points, NEIGHBORS)[0], lambda: brute_force_neighbors(points)),
+        "samples": (lambda: farthest_point_sampling(points, chosen), lambda: loop_samples(points, chosen)),
+    }[what]
+    same = float((ours() == other()).double().mean())
+    if same < 0.999:  # two points at almost the same distance may change places
+        raise SystemExit(f"{what}: only {100 * same:.1f} % are the same")
+    row = {"same": round(same, 6)} | compare({"regard": ours, "brute_force": other}, meter, rounds)
+    row["faster"] = round(row["brute_force_ms"]["median"] / row["regard_ms"]["median"], 2)
+    return row
+
+
+def child(args: argparse.Namespace) -> None:
+    """Measure one case after another."""
+    torch.set_num_threads(args.threads)
+    meter = Meter(args.device)
+
+    def do(what: str, points: int, channels: int = 0, dtype: str = "float32") -> dict[str, Any]:
+        if what == "attention":
+            return attention(points, channels, getattr(torch, dtype), meter, args.rounds, args.compile)
+        return search(what, points, meter, min(args.rounds, 5))
+
+    harness.serve_requests(do)
 
 
 def main() -> None:
-    """Time, print a line for each case and write the numbers."""
+    """Time the cases that the file lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=None, help="default: 5 on a CPU, 20 on a GPU")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after this time")
+    parser.add_argument("--seconds", type=float, default=240.0, help="give up a case after so many")
     parser.add_argument("--quick", action="store_true", help="256 points, two rounds; nothing is written")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
     is_gpu = args.device == "cuda"
+    args.rounds = 2 if args.quick else args.rounds or (20 if is_gpu else 5)
+    args.compile = is_gpu and not args.quick
+    if args.child:
+        child(args)
+        return
     counts = (256,) if args.quick else (4096, 65_536) if is_gpu else (4096,)
-    rounds = 2 if args.quick else args.rounds or (20 if is_gpu else 5)
-    dtypes = (torch.float32, torch.bfloat16) if is_gpu else (torch.float32,)
-    meter = Meter(args.device)
-    record: dict[str, Any] = {**harness.machine(args.device), "threads": args.threads, "attention": [], "searches": []}
-    for count in counts:
-        for width in (32, 64):
-            for dtype in dtypes:
-                row = attention(count, width, dtype, meter, rounds, is_gpu and not args.quick)
-                record["attention"].append(row)
-                print(row, flush=True)
-        for row in searches(count, meter, min(rounds, 5)):
-            record["searches"].append(row)
-            print(row, flush=True)
-    if not args.quick:
-        print(harness.write(f"points-{args.device}.json", record))
+    cases = []
+    for dtype in ("float32", "bfloat16") if is_gpu else ("float32",):
+        cases += [
+            ("attention", {"points": count, "channels": width, "dtype": dtype})
+            for width in (32, 64)
+            for count in counts
+        ]
+    cases += [("searches", {"what": what, "points": count}) for count in counts for what in ("neighbors", "samples")]
+
+    def run(rows: str, key: dict[str, Any]) -> harness.Case:
+        return harness.Case(rows, key, lambda children: children[0].ask(**{"what": rows, **key}))
+
+    options = [f"--device={args.device}", f"--rounds={args.rounds}", *(["--quick"] if args.quick else [])]
+    harness.run_cases(
+        f"points-{args.device}.json",
+        {**harness.machine(args.device), "threads": args.threads},
+        [run(*case) for case in cases],
+        lambda: [harness.Child("regard", str(Path(__file__)), options, args.threads)],
+        minutes=args.minutes,
+        seconds=args.seconds,
+        keep=not args.quick,
+    )
 
 
 if __name__ == "__main__":

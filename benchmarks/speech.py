@@ -2,17 +2,23 @@
 
     python benchmarks/speech.py                    on a CPU, one thread, float32 -> results/speech-cpu.json
     python benchmarks/speech.py --device cuda      on a GPU, bfloat16 -> results/speech-cuda.json
+    python benchmarks/speech.py --device cuda --minutes 4      begin no case after that; the same command goes on
     python benchmarks/speech.py --quick            two layers, short, eager, nothing written
 
 Both are compiled (`--eager`: not) and get the same subsampled frames, batch x frames in `--cases`; 250 frames are ten
 seconds of speech at a frame every 40 ms. The peer's weights are random, ours are read through the weight table; the
 record holds how far outputs differ. A turn is the best of a few calls.
+
+The file is written after every case; one that fails is named and loses only itself. What the file has is not measured
+again: delete it to begin anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +101,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--eager", action="store_true", help="do not compile")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after this time")
+    parser.add_argument("--seconds", type=float, default=300.0, help="give up a case after so many")
     parser.add_argument("--quick", action="store_true", help="small, and nothing is written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -106,39 +114,46 @@ def main() -> None:
     usual = "1x250,16x250,16x1000,64x500" if args.device == "cuda" else "1x250,4x250"
     cases = [tuple(map(int, case.split("x"))) for case in (args.cases or usual).split(",")]
     options = [f"--layers={args.layers}", f"--device={args.device}", *(["--eager"] if args.eager else [])]
-    children = [harness.Child(name, str(Path(__file__)), options, args.threads) for name in CONTENDERS]
-    record, steal = harness.machine(args.device), harness.Steal()
-    record |= {"layers": args.layers, "compiled": not args.eager, "threads": args.threads}
-    record["rounds"] = args.rounds
-    record["dtype"], record["cases"] = "bfloat16" if args.device == "cuda" else "float32", []
+    record = harness.machine(args.device) | {
+        "layers": args.layers,
+        "compiled": not args.eager,
+        "threads": args.threads,
+        "rounds": args.rounds,
+        "dtype": "bfloat16" if args.device == "cuda" else "float32",
+    }
+    record = harness.run_cases(
+        f"speech-{args.device}.json",
+        record,
+        [harness.Case("cases", {"case": f"{b}x{n}"}, partial(compare, b, n, args.rounds)) for b, n in cases],
+        lambda: [harness.Child(name, str(Path(__file__)), options, args.threads) for name in CONTENDERS],
+        minutes=args.minutes,
+        seconds=args.seconds,
+        keep=not (args.quick or args.cases),
+    )
     rows = [["batch x frames", "regard, frames/s", "transformers", "regard / transformers", "largest difference"]]
-    for batch, length in cases:
-        shape, frames = {"batch": batch, "length": length}, batch * length
-        values = {process.name: process.ask(what="values", calls=3, **shape) for process in children}  # warms up, too
-        difference = max(abs(a - b) for a, b in zip(*values.values(), strict=True))
-        turns = harness.rounds(children, args.rounds, what="time", calls=3, **shape)
-        speeds = {name: harness.median_and_range(frames / turn[name] for turn in turns) for name in CONTENDERS}
-        ratio = harness.median_and_range(turn["transformers"] / turn["regard"] for turn in turns)
-        record["cases"].append(
-            {
-                "case": f"{batch}x{length}",
-                "unit": "frames",
-                "contenders": {
-                    "regard": {"per_second": speeds["regard"], "max_difference": float(f"{difference:.2g}")},
-                    "transformers": {"per_second": speeds["transformers"]},
-                },
-                "regard / transformers": ratio,
-            }
-        )
-        medians = [f"{speeds[name]['median']:,.0f}" for name in CONTENDERS]
+    for case in record["cases"]:
+        found, ratio = case["contenders"], case["regard / transformers"]
+        medians = [f"{found[name]['per_second']['median']:,.0f}" for name in CONTENDERS]
         faster = f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
-        rows.append([f"{batch}x{length}", *medians, faster, f"{difference:.1e}"])
-    record["steal"] = steal.share()
-    for process in children:
-        process.close()
+        rows.append([case["case"], *medians, faster, f"{found['regard']['max_difference']:.1e}"])
     print(harness.table(rows))
-    if not (args.quick or args.cases):
-        print(harness.write(f"speech-{args.device}.json", record))
+
+
+def compare(batch: int, length: int, number: int, children: Sequence[harness.Child]) -> dict[str, Any]:
+    """Return the speeds of both for one batch, and how far their outputs differ."""
+    shape, frames = {"batch": batch, "length": length}, batch * length
+    values = [child.ask(what="values", calls=3, **shape) for child in children]  # warms up, too
+    difference = max(abs(a - b) for a, b in zip(*values, strict=True))
+    turns = harness.rounds(children, number, what="time", calls=3, **shape)
+    speeds = {name: harness.median_and_range(frames / turn[name] for turn in turns) for name in CONTENDERS}
+    return {
+        "unit": "frames",
+        "contenders": {
+            "regard": {"per_second": speeds["regard"], "max_difference": float(f"{difference:.2g}")},
+            "transformers": {"per_second": speeds["transformers"]},
+        },
+        "regard / transformers": harness.median_and_range(turn["transformers"] / turn["regard"] for turn in turns),
+    }
 
 
 if __name__ == "__main__":

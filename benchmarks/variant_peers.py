@@ -1,32 +1,43 @@
-"""Sparse and low-rank encoders beside transformers': Longformer, BigBird, Reformer, Nyströmformer; taking turns.
+"""Sparse, low-rank and linear attention beside other libraries' own, taking turns.
 
     python benchmarks/variant_peers.py                   4,096 and 16,384 tokens on a GPU, bfloat16
                                                          -> results/variants/peers-cuda.json
+    python benchmarks/variant_peers.py --minutes 9       begin nothing new after 9 minutes; the same command goes on
+    python benchmarks/variant_peers.py --again --only longformer    measure again what the record has
     python benchmarks/variant_peers.py --quick           tiny models on a CPU, nothing written
 
-Each pair has the same sizes, four layers of BERT-base's width, and the same settings of the mechanism: windows of 512
-tokens and one global token; blocks of 64, three random ones; four hash rounds over chunks of 64; 64 landmarks and 65
-taps. `encoder` is the whole model, from token numbers to hidden vectors, forward alone and forward with backward;
-`attention` four layers of self-attention, with projections, one after another. Both run as their libraries run them:
-ours compiles FlexAttention's kernels, nothing else is compiled. Weights are random: nothing here depends on them.
+Longformer, BigBird, Reformer and Nyströmformer beside transformers'. Each pair has the same sizes, four layers of
+BERT-base's width, and the same settings of the mechanism: windows of 512 tokens and one global token; blocks of 64,
+three random ones; four hash rounds over chunks of 64; 64 landmarks and 65 taps. `encoder` is the whole model, from
+token numbers to hidden vectors, forward alone and forward with backward; `attention` four layers of self-attention,
+with projections, one after another. Both run as their libraries run them: ours compiles FlexAttention's kernels,
+nothing else is compiled. Weights are random: nothing here depends on them.
+
+Linear attention, Performer, RFA and the delta rule beside the Triton kernels of flash-linear-attention (`fla`; without
+the package these cases say so): `causal`, from queries, keys and values of 12 heads of 64 to mixed values. Both get the
+same features, computed by the same functions, so what differs is how they are summed.
 
 Transformers' Reformer is reversible, its backward computes every layer again (which saves memory), so the comparison
-of attention alone is the fairer one. Every contender is a process of its own; a turn is the best of some calls.
+of attention alone is the fairer one. Every contender is a process of its own for each case; a turn is the best of some
+calls. The cases for which an aim was set come first, short before long. Each is written when it is there; what fails,
+hangs for more than `--patience` seconds or crashes loses only itself, and is tried again by the next run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import harness
 
-KINDS = ("longformer", "bigbird", "reformer", "nystrom")
-WHOSE = ("ours", "transformers")
-AIMS = {"longformer": 3.0, "bigbird": 3.0, "reformer": 2.0, "nystrom": 2.0}
+ENCODERS = ("longformer", "bigbird", "reformer", "nystrom")
+SUMS = ("linear", "delta", "performer", "rfa")
+KINDS = (*ENCODERS, *SUMS)
+AIMS = {"longformer": 3.0, "bigbird": 3.0, "reformer": 2.0, "nystrom": 2.0} | dict.fromkeys(SUMS, 0.667)
 TOKENS = 65_536  # of a batch
 VOCAB = 1000
 CALL_SECONDS = 0.3  # of a turn, if a call is shorter
@@ -196,11 +207,47 @@ def their_attention(kind: str, length: int, s: dict[str, int]) -> tuple[Any, Cal
     return nn.ModuleList(layers), run
 
 
+def our_sums(kind: str, length: int, s: dict[str, int]) -> tuple[Any, Callable[..., Any]]:
+    from regard.attention.mask import CausalMask
+
+    attend = mechanism(kind, s)
+    return attend, lambda q, k, v: attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), CausalMask())
+
+
+def their_sums(kind: str, length: int, s: dict[str, int]) -> tuple[Any, Callable[..., Any]]:
+    """Return fla's kernels behind the same feature maps; its tensors are B N H D."""
+    from fla.ops.delta_rule import chunk_delta_rule
+    from fla.ops.linear_attn import chunk_linear_attn
+
+    attend = mechanism(kind, s)
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        heads = k.transpose(1, 2)
+        phi_q, phi_k = attend.query_features(q.transpose(1, 2)), attend.key_features(heads)
+        phi_q, phi_k = (x.transpose(1, 2).to(v.dtype).contiguous() for x in (phi_q, phi_k))
+        if kind == "delta":
+            beta = attend.gate(heads).transpose(1, 2).to(v.dtype)
+            return chunk_delta_rule(phi_q, phi_k, v, beta, scale=attend.scale)[0]
+        return chunk_linear_attn(phi_q, phi_k, v, scale=1.0, normalize=True)[0]
+
+    return attend, run
+
+
+def mechanism(kind: str, s: dict[str, int]) -> Any:
+    """Return one of our linear mechanisms."""
+    from regard.attention.mixers import build_mixer
+
+    mixer: Any = build_mixer(kind, width=s["width"], heads=s["heads"], length=None, causal=True)
+    return mixer.attend
+
+
 MAKERS = {
     ("ours", "encoder"): our_encoder,
     ("ours", "attention"): our_attention,
     ("transformers", "encoder"): their_encoder,
     ("transformers", "attention"): their_attention,
+    ("ours", "causal"): our_sums,
+    ("fla", "causal"): their_sums,
 }
 
 
@@ -233,20 +280,26 @@ def child(name: str, args: argparse.Namespace) -> None:
                 torch.manual_seed(0)
                 model, run = MAKERS[whose, part](kind, length, s)
                 batch = max(1, (length if args.quick else TOKENS) // length)
+                shape = (batch, length, s["width"])
                 if part == "encoder":
-                    x = torch.randint(5, VOCAB, (batch, length), device=args.device)
+                    inputs = [torch.randint(5, VOCAB, (batch, length), device=args.device)]
+                elif part == "attention":
+                    inputs = [torch.randn(shape, device=args.device, dtype=dtype).requires_grad_()]
                 else:
-                    x = torch.randn(batch, length, s["width"], device=args.device, dtype=dtype).requires_grad_()
-                made[part, length] = model.to(args.device, dtype).train(), run, x
-            model, run, x = made[part, length]
+                    heads = batch, length, s["heads"], s["width"] // s["heads"]
+                    inputs = [torch.randn(heads, device=args.device, dtype=dtype).requires_grad_() for _ in range(3)]
+                made[part, length] = model.to(args.device, dtype).train(), run, inputs
+            model, run, inputs = made[part, length]
 
             def forward() -> None:
                 with torch.no_grad():
-                    run(x)
+                    run(*inputs)
 
             def both() -> None:
-                run(x).float().square().mean().backward()
+                run(*inputs).float().square().mean().backward()
                 model.zero_grad(set_to_none=True)
+                for x in inputs:
+                    x.grad = None
 
             model.eval()
             forward()
@@ -258,9 +311,12 @@ def child(name: str, args: argparse.Namespace) -> None:
                 torch.cuda.reset_peak_memory_stats()
                 both()
                 found["memory"] = torch.cuda.max_memory_allocated()
-            return {key: value if key == "memory" else x.shape[0] * length / value for key, value in found.items()}
+            batch = len(inputs[0])
+            return {key: value if key == "memory" else batch * length / value for key, value in found.items()}
+        except NotImplementedError as error:
+            return {"failed": str(error)}
         except Exception as error:
-            return {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+            return {"failed": f"error: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
 
     harness.serve_requests(turn)
 
@@ -270,7 +326,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--lengths", default="4096,16384")
     parser.add_argument("--only", default=",".join(KINDS))
+    parser.add_argument("--parts", default="encoder,causal,attention")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after so many no case is begun")
+    parser.add_argument("--patience", type=float, default=150.0, help="seconds of a turn, its compiling among them")
+    parser.add_argument("--again", action="store_true", help="measure again what the record has")
     parser.add_argument("--quick", action="store_true", help="tiny models on a CPU, nothing written")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -278,38 +338,72 @@ def main() -> None:
     if args.child:
         child(args.child, args)
         return
+    harness.exit_on_sigterm()
     lengths = [1024] if args.quick else [int(n) for n in args.lengths.split(",")]
-    options = [f"--device={args.device}", *(["--quick"] if args.quick else [])]
+    compare([(kind, part, n) for part in args.parts.split(",") for n in lengths for kind in args.only.split(",")], args)
+
+
+def compare(cases: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
+    """Measure one case after another; the record is written after each."""
+    ends, file = time.monotonic() + 60 * args.minutes, f"variants/peers-{args.device}.json"
+    known = harness.RESULTS / file
     record: dict[str, Any] = {"cases": []}
-    for kind in args.only.split(","):
-        children = [harness.Child(f"{kind}/{whose}", str(Path(__file__)), options, threads=1) for whose in WHOSE]
-        for part in ("encoder", "attention"):
-            for length in lengths:
-                turns = harness.rounds(children, 1 if args.quick else args.rounds, 0.1, part=part, length=length)
-                case = {"kind": kind, "part": part, "length": length, "aim": AIMS[kind]} | summary(kind, turns)
-                record["cases"].append(case | harness.lap())
-                print(line(case), flush=True)
+    if known.is_file() and not args.quick:
+        record = json.loads(known.read_text("utf-8"))
+    record |= harness.machine(args.device) | {"merged": True}
+    for kind, part, length in cases:
+        if (kind in SUMS) != (part == "causal"):
+            continue
+        same = [c for c in record["cases"] if (c["kind"], c["part"], c["length"]) == (kind, part, length)]
+        if any(is_complete(case) for case in same) and not args.again:
+            continue
+        if time.monotonic() > ends:
+            print("the time is up; the same command goes on", flush=True)
+            return
+        case = {"kind": kind, "part": part, "length": length, "aim": AIMS[kind]} | measure(kind, part, length, args)
+        record["cases"] = [other for other in record["cases"] if other not in same] + [case | harness.lap()]
+        print(line(case), flush=True)
+        if not args.quick:
+            harness.write(file, record)
+
+
+def measure(kind: str, part: str, length: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Return tokens per second of both, in turns, after both have compiled side by side."""
+    options = [f"--device={args.device}", *(["--quick"] if args.quick else [])]
+    whose = ("ours", "fla" if part == "causal" else "transformers")
+    children = [harness.Child(f"{kind}/{who}", sys.argv[0], options, threads=1) for who in whose]
+    try:
         for process in children:
-            process.close()
-        if not args.quick:  # asked here, since this process does not touch the GPU before
-            harness.write(f"variants/peers-{args.device}.json", harness.machine(args.device) | record)
+            process.send(args.patience, part=part, length=length)
+        first = {process.name: process.answer(args.patience + harness.MARGIN) for process in children}
+        going = [process for process in children if "failed" not in first[process.name]]
+        turns = harness.rounds(going, 1 if args.quick else args.rounds, 0.1, args.patience, part=part, length=length)
+    finally:
+        for process in children:
+            process.kill()
+    failed = {name: found for name, found in first.items() if "failed" in found}
+    return summary(kind, whose, [turn | failed for turn in turns])
 
 
-def summary(kind: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def is_complete(case: dict[str, Any]) -> bool:
+    """Return whether a case needs no second try: both were measured, or cannot be."""
+    return not any("error" in found.get("failed", "") for found in case.values() if isinstance(found, dict))
+
+
+def summary(kind: str, whose: tuple[str, ...], turns: list[dict[str, Any]]) -> dict[str, Any]:
     """Return tokens per second of both, and the ratio within each round."""
     found: dict[str, Any] = {}
-    for whose in WHOSE:
-        mine = [turn[f"{kind}/{whose}"] for turn in turns]
+    for who in whose:
+        mine = [turn[f"{kind}/{who}"] for turn in turns]
         failed = next((each["failed"] for each in mine if "failed" in each), None)
-        keys = [] if failed else [*mine[0]]
-        found[whose] = (
+        found[who] = (
             {"failed": failed}
             if failed
-            else {key: harness.median_and_range(each[key] for each in mine)["median"] for key in keys}
+            else {key: harness.median_and_range(each[key] for each in mine)["median"] for key in mine[0]}
         )
-    if not any("failed" in found[whose] for whose in WHOSE):
+    if not any("failed" in found[who] for who in whose):
         for key in ("forward", "training"):
-            ratios = [turn[f"{kind}/ours"][key] / turn[f"{kind}/transformers"][key] for turn in turns]
+            ratios = [turn[f"{kind}/ours"][key] / turn[f"{kind}/{whose[1]}"][key] for turn in turns]
             found[f"{key}_ratio"] = harness.median_and_range(ratios)
     return found
 
@@ -317,8 +411,9 @@ def summary(kind: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
 def line(case: dict[str, Any]) -> str:
     """Return a case in words."""
     said = []
-    for whose in WHOSE:
-        one = case[whose]
+    for whose, one in case.items():
+        if not isinstance(one, dict) or whose in ("measured", "forward_ratio", "training_ratio"):
+            continue
         said.append(
             f"{whose} {one['failed']}"
             if "failed" in one

@@ -9,11 +9,11 @@
     python benchmarks/variant_scores.py --report                            what the records say; nothing is trained
     python benchmarks/variant_scores.py --tasks copy_small --quick          a few updates, nothing written
 
-A run is a recipe with another `model.attention`; nothing else is tuned for any of them. Each is a process of its own,
-forked from one that has imported torch and read the data, and leaves one file,
-results/variants/scores/TASK-MECHANISM-SEED.json. Runs whose file is there are skipped, so that a stopped script goes on
-where it was. A mechanism that refuses a task (no causal mask, no grid) leaves the reason. In the small tasks, of 32 and
-33 tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
+A run is a recipe with another `model.attention`; nothing else is tuned for any of them. Each is a process of its own
+and leaves one file, results/variants/scores/TASK-MECHANISM-SEED.json. Runs whose file is there are skipped, so that a
+stopped script goes on where it was; one that crashes, or takes longer than `--patience` seconds, loses only itself. A
+mechanism that refuses a task (no causal mask, no grid) leaves the reason; a task whose data are not here is left out.
+In the small tasks, of 32 and 33 tokens, windows, landmarks and the like are 8, so that they are fewer than the tokens.
 
 With `--screen` the budget is time: a trial of some updates, while as many other runs share the GPU, says how many fit
 into `--seconds`, and the schedule has that length; so a faster mechanism makes more updates. Rows all have one length
@@ -26,10 +26,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
+import math
 import os
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -39,9 +41,9 @@ from typing import Any
 import harness
 
 from regard.attention import MECHANISMS, MIXERS
-from regard.core.errors import RegardError
+from regard.core.errors import BadInput, OutOfMemory, RegardError
 from regard.core.spec import Spec, resolve
-from regard.cost.measurements import claimed_exponent, measurement_folder
+from regard.cost.measurements import claimed_exponent
 
 _SMALL = (
     "model.width=64",
@@ -137,8 +139,7 @@ def run(task: str, attention: str, seed: int, args: argparse.Namespace) -> dict[
     try:
         with tempfile.TemporaryDirectory() as folder:
             if args.screen:
-                graph = [] if args.device == "cpu" else ["train.graph=on"]
-                settings += ["train.compile=false", *graph, "train.eval_interval=1000000000"]
+                settings += ["train.compile=false", "train.eval_interval=1000000000"]
                 seconds = time_update(about.recipe, settings, Path(folder) / "trial", args.quick)
                 steps = max(10, min(100_000, round(args.seconds / seconds)))
                 warmup = min(load(about.recipe, settings).train.warmup_steps, steps // 10)
@@ -154,9 +155,9 @@ def run(task: str, attention: str, seed: int, args: argparse.Namespace) -> dict[
             else:
                 found = evaluate(Path(folder) / "run", [about.split], device=args.device)
                 scores, parameters = next(iter(found["results"].values())), found["parameters"]
+    except (BadInput, OutOfMemory):
+        raise  # data that are missing, memory that the others took: not for the record
     except RegardError as error:
-        if "GPU memory" in str(error) or "does not fit" in str(error):
-            raise  # the others took it: not for the record
         return record | {"settings": settings, "failed": str(error)} | _machine(args)
     record |= {"value": round(scores[about.metric], 5), "scores": _numbers(scores), "steps": result["steps"]}
     return record | {"parameters": parameters, "seconds": round(trained, 1)} | _machine(args)
@@ -224,45 +225,46 @@ def _machine(args: argparse.Namespace) -> dict[str, Any]:
 def file_of(task: str, attention: str, seed: int) -> Path:
     """Return the file of a run."""
     plain = re.sub(r"[^\w.]+", "_", attention).strip("_")
-    return measurement_folder() / "scores" / f"{task}-{plain}-{seed}.json"
+    return harness.RESULTS / "variants" / "scores" / f"{task}-{plain}-{seed}.json"
 
 
-def _work(job: tuple[str, str, int], args: argparse.Namespace, log: Path) -> None:
-    """In a forked process: run one job, its output into a file."""
-    with open(log, "w", encoding="utf-8") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-    file = file_of(*job)
-    record = run(*job, args)
-    harness.write(str(file.relative_to(harness.RESULTS)), record)
+def run_all(jobs: list[tuple[str, str, int]], command: list[str], args: argparse.Namespace) -> None:
+    """Run jobs side by side, each in a process of its own; heavy ones only as far as they fit into memory.
 
-
-def run_all(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
-    """Run jobs side by side, each in a process of its own; heavy ones only as far as they fit into memory."""
-    context, ends = multiprocessing.get_context("fork"), time.monotonic() + 60 * args.minutes
+    `command` with TASK, SPEC and SEED behind it runs one and writes its file.
+    """
     began, waiting, number = time.monotonic(), [*jobs], len(jobs)
-    running: dict[tuple[str, str, int], tuple[Any, float, Path]] = {}
+    ends = began + 60 * args.minutes
+    running: dict[tuple[str, str, int], tuple[subprocess.Popen[bytes], float, Path, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        while running or (waiting and time.monotonic() < ends):
-            for job, (process, _, log) in [*running.items()]:
-                if not process.is_alive():
-                    process.join()
-                    del running[job]
-                    print(f"[{time.monotonic() - began:4.0f} s] {_said(job, process.exitcode, log)}", flush=True)
-            used = sum(memory for _, memory, _ in running.values())
-            for job in [*waiting]:
-                memory = expected_memory(job[1]) if args.screen else LIGHT
-                if len(running) >= args.jobs or time.monotonic() >= ends:
-                    break
-                if running and used + memory > args.memory:
-                    continue
-                log = Path(folder) / f"{number - len(waiting)}.log"
-                process = context.Process(target=_work, args=(job, args, log))
-                process.start()
-                running[job] = process, memory, log
-                used += memory
-                waiting.remove(job)
-            time.sleep(0.1)
+        try:
+            while running or (waiting and time.monotonic() < ends):
+                for job, (process, _, log, since) in [*running.items()]:
+                    if process.poll() is None and time.monotonic() > since + args.patience:
+                        process.kill()
+                        process.wait()
+                    if process.poll() is not None:
+                        del running[job]
+                        print(f"[{time.monotonic() - began:4.0f} s] {_said(job, process.returncode, log)}", flush=True)
+                used = sum(memory for _, memory, _, _ in running.values())
+                for job in [*waiting]:
+                    memory = expected_memory(job[1]) if args.screen else LIGHT
+                    if len(running) >= args.jobs or time.monotonic() >= ends:
+                        break
+                    if running and used + memory > args.memory:
+                        continue
+                    log = Path(folder) / f"{number - len(waiting)}.log"
+                    with open(log, "wb") as output:
+                        process = subprocess.Popen(
+                            [*command, *map(str, job)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                        )
+                    running[job] = process, memory, log, time.monotonic()
+                    used += memory
+                    waiting.remove(job)
+                time.sleep(0.1)
+        finally:
+            for process, *_ in running.values():
+                process.kill()
     if waiting:
         print(f"{len(waiting)} runs were not begun; the same command goes on with them", flush=True)
 
@@ -287,19 +289,14 @@ def _said(job: tuple[str, str, int], status: int | None, log: Path) -> str:
     return f"{task:16} {attention:32} seed {seed}  {said}  {found.get('steps', '')}"
 
 
-def read_data(jobs: list[tuple[str, str, int]], args: argparse.Namespace) -> None:
-    """Make or read the data once, so that the forked processes share it."""
-    import torch
-
-    torch.set_num_threads(1)  # a pool of threads would not survive the fork
-    for task in dict.fromkeys(task for task, _, _ in jobs):
-        about = TASKS[task.removesuffix(SCREEN)]
-        recipe = load(about.recipe, [*about.settings, *(about.screening if args.screen else ())])
-        made = recipe.task.build(recipe.data, seed=0, folder=None)
-        for split in ("train", "val"):
-            made.dataset(split)
-    if torch.cuda.is_initialized():
-        raise SystemExit("reading the data has touched the GPU, so processes cannot be forked")
+def find_fault(task: str) -> str:
+    """Return why a task cannot be trained here: data that are missing; "" if it can."""
+    about = TASKS[task.removesuffix(SCREEN)]
+    try:
+        load(about.recipe, [*about.settings]).data.split("train")
+    except RegardError as error:
+        return str(error)
+    return ""
 
 
 def main() -> None:
@@ -318,7 +315,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of training, with --screen")
     parser.add_argument("--minutes", type=float, default=1e6, help="after so many no run is begun")
     parser.add_argument("--memory", type=float, default=125.0, help="GiB of the GPU that heavy runs may share")
+    parser.add_argument(
+        "--patience", type=float, help="seconds of a run before it is ended; default: 240 with --screen"
+    )
+    parser.add_argument("--job", nargs=3, metavar=("TASK", "SPEC", "SEED"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.patience = args.patience or (240.0 if args.screen else math.inf)
+    if args.job:
+        job = args.job[0], args.job[1], int(args.job[2])
+        harness.write(str(file_of(*job).relative_to(harness.RESULTS)), run(*job, args))
+        return
     if args.report:
         print(report())
         return
@@ -332,17 +338,22 @@ def main() -> None:
         for job in jobs:
             print(json.dumps(run(*job, args)))
         return
+    for task in tasks:
+        if why := find_fault(task):
+            print(f"{task} is left out: {why}", flush=True)
+            jobs = [job for job in jobs if job[0] != task]
     jobs = [job for job in jobs if not file_of(*job).is_file()]
     print(f"{len(jobs)} runs", flush=True)
-    (measurement_folder() / "scores").mkdir(parents=True, exist_ok=True)
-    read_data(jobs, args)
-    run_all(jobs, args)
+    harness.exit_on_sigterm()
+    options = [f"--device={args.device}", f"--seconds={args.seconds}", *(["--screen"] if args.screen else [])]
+    options += [f"--steps={args.steps}"] if args.steps else []
+    run_all(jobs, [sys.executable, sys.argv[0], *options, "--job"], args)
     print(report())
 
 
 def report() -> str:
     """Return a table of all scores: mean over the seeds, how many, seconds of training."""
-    files = sorted((measurement_folder() / "scores").glob("*.json"))
+    files = sorted((harness.RESULTS / "variants" / "scores").glob("*.json"))
     runs = [json.loads(file.read_text("utf-8")) for file in files]
     rows: list[list[str]] = [["task", "attention", "score", "seeds", "seconds"]]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -356,9 +367,8 @@ def report() -> str:
     return harness.table(rows)
 
 
-# of forked processes: compile in the process itself, and ask for GPUs without touching them
+# processes that compile do so themselves, side by side
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@
     python benchmarks/variants.py --device cuda          N = 256 ... 65,536 on a GPU, bfloat16 -> speed-cuda.json
     python benchmarks/variants.py --device cuda --minutes 6    stop then, and go on with the same command
     python benchmarks/variants.py --only linear,nystrom  these alone; what was measured before of others is kept
-    python benchmarks/variants.py --missing              those that the record lacks
+    python benchmarks/variants.py --missing              what the record lacks (on a GPU always)
     python benchmarks/variants.py --report               what the record says; nothing is measured
     python benchmarks/variants.py --count                operations, bytes and peak memory counted -> growth.json
     python benchmarks/variants.py --quick                small, nothing written
@@ -19,11 +19,13 @@ On a CPU each has its own process, and a few of them take turns with dense atten
 F.scaled_dot_product_attention), at equal heads; times are the processor time of one thread, which other programs on the
 machine disturb less than the clock on the wall.
 
-On a GPU each has its own process too, all begun at once; while one is timed nothing else runs. (Forked from one that
-has imported torch they would begin sooner; on an H200, forked ones gave no answer.) First, the processes of mechanisms
-whose kernels are compiled (FlexAttention) compile for all lengths side by side; then they are timed one after another,
-then the others, shorter lengths before longer ones. Every cell is written when it is there, and cells that are there
-are not measured again, so that a run with `--minutes` goes on where another stopped.
+On a GPU one process measures one after another, while nothing else runs, in this order: dense attention; what needs no
+compiler, up to 8,192 tokens; what does (FlexAttention), whose kernels several processes compile before, side by side,
+for a third of the time at most; longer inputs. What failed the time before comes last.
+
+Every cell is written when it is there, so whatever ends the run loses the cell that was measured. A cell that hangs,
+raises or takes its process along loses itself and the longer ones of its mechanism; they are tried again by the next
+run, and a process that is lost is replaced by one that waits already.
 
 A cell that was not measured says why: refused (by the mechanism), out of memory, or more than `--limit` seconds a call,
 measured or foreseen from the two lengths before; longer inputs are then left out. The exponent is fitted over the three
@@ -37,12 +39,11 @@ compares their growth with the claimed costs.
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import json
-import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,6 @@ from regard.cost.measurements import (
     claimed_exponent,
     find_crossover,
     fit_exponent,
-    measurement_folder,
     total_times,
 )
 
@@ -67,13 +67,17 @@ TOLERANCE = 0.35  # of the exponent, before it counts as a defect
 SHORT = 8192  # tokens: on a GPU, lengths up to it are measured of all mechanisms before longer ones
 COUNTED = [1024, 4096]  # tokens at which operations are counted
 COUNTS = ("operations", "bytes", "peak")
-PATIENCE = 90.0  # seconds without an answer, after which a process on a GPU is given up
+PATIENCE = 60.0  # seconds of a cell, after which it is given up
+COMPILERS = 12  # processes that compile at a time, at most
+HELD = 4 * 2**30  # bytes on a GPU that a process may keep in its caches
+IMPORTANT = (DENSE, "linear", "performer", "nystrom", "reformer", "delta", "rfa", "longformer", "bigbird", "window")
 
 
 # -- one contender -----------------------------------------------------------------------------------------------------
 
 
-def child(name: str, args: argparse.Namespace) -> None:
+def child(args: argparse.Namespace) -> None:
+    """Answer requests: a cell (of any contender), the machine, or nothing but a first call on the device."""
     import torch
 
     from regard.core.errors import RegardError, is_out_of_memory
@@ -81,15 +85,22 @@ def child(name: str, args: argparse.Namespace) -> None:
     if args.device == "cpu":
         _limit_memory(args.memory)
 
-    def turn(mode: str, length: int) -> dict[str, Any]:
+    def turn(name: str = "", mode: str = "", length: int = 0, rounds: int = 1) -> dict[str, Any]:
+        if not name:  # load PyTorch's kernels
+            (torch.ones(64, 64, device=args.device) @ torch.ones(64, 64, device=args.device)).sum().item()
+            return harness.machine(args.device)
         try:
-            return measure(name, mode, length, args)
+            found = measure(name, mode, length, args, rounds)
         except RegardError as error:
-            return {"failed": f"refused: {error}"}
-        except (RuntimeError, MemoryError, torch.OutOfMemoryError) as error:
-            if is_out_of_memory(error) or "memory" in str(error):
-                return {"failed": "out of memory"}
-            return {"failed": f"error: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+            found = {"failed": f"refused: {error}"}
+        except Exception as error:
+            out_of_memory = is_out_of_memory(error) or (isinstance(error, RuntimeError) and "memory" in str(error))
+            said = (str(error).splitlines() or [""])[0][:200]
+            found = {"failed": "out of memory" if out_of_memory else f"error: {type(error).__name__}: {said}"}
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
+            found["held"] = torch.cuda.memory_allocated()
+        return found
 
     harness.serve_requests(turn)
 
@@ -121,7 +132,7 @@ def measure(name: str, mode: str, length: int, args: argparse.Namespace, rounds:
 
     first = sum(run())
     if not rounds:  # only to compile
-        return {}
+        return {"seconds": first}
     with PeakMemory(args.device) as peak:
         times = [run()]
     once = min(first, sum(times[0]))
@@ -265,31 +276,60 @@ def modes(name: str) -> list[str]:
     ]
 
 
-def compare(group: list[str], args: argparse.Namespace) -> dict[str, Any]:
-    """Measure some contenders, taking turns with dense attention; return their cells."""
-    options = [f"--{key.replace('_', '-')}={getattr(args, key)}" for key in _OPTIONS]
-    every = list(dict.fromkeys([DENSE, *group]))
-    children = {name: harness.Child(name, str(Path(__file__)), options, threads=1) for name in every}
-    cells: dict[str, Any] = {name: {mode: {} for mode in modes(name)} for name in every}
-    for mode in MODES:
-        going = [name for name in every if mode in cells[name]]
-        for length in args.lengths:
-            turns: dict[str, list[Any]] = {name: [] for name in going}
-            for _ in range(args.rounds):
-                for name in going:
-                    if not turns[name] or _is_repeated(turns[name][-1], args):
-                        turns[name].append(children[name].ask(mode=mode, length=length))
-            for name in [*going]:
-                cell = cells[name][mode][str(length)] = summary(turns[name])
-                slow = "failed" not in cell and cell["forward"] + cell["backward"] > args.limit
-                if slow or "failed" in cell:
-                    going.remove(name)
-                    why = cell.get("failed", f"above the limit of {args.limit:g} s")
-                    for longer in args.lengths[args.lengths.index(length) + 1 :]:
-                        cells[name][mode][str(longer)] = {"failed": f"left out ({why} at {length:,})"}
-    for process in children.values():
-        process.close()
-    return cells
+class CPURun:
+    """Contenders a few at a time, taking turns with dense attention; the record is written after each length."""
+
+    def __init__(self, record: dict[str, Any], wanted: list[str], args: argparse.Namespace) -> None:
+        self.record, self.args, self.ends = record, args, time.monotonic() + 60 * args.minutes
+        self.wanted = [name for name in wanted if name != DENSE] or [DENSE]
+
+    def run(self) -> None:
+        for start in range(0, len(self.wanted), GROUP):
+            if time.monotonic() < self.ends:
+                self.compare(self.wanted[start : start + GROUP], keep_dense=bool(start))
+
+    def compare(self, group: list[str], keep_dense: bool) -> None:
+        """Measure some contenders; dense attention is that of the first group, later it checks the machine."""
+        args, cases = self.args, self.record["cases"]
+        self.record |= harness.machine() | _settings(self.record, args) | {"merged": True}
+        steal, every = harness.Steal(), list(dict.fromkeys([DENSE, *group]))
+        children = {name: harness.Child(name, sys.argv[0], _child_options(args), threads=1) for name in every}
+        cells: dict[str, Any] = {name: {mode: {} for mode in modes(name)} for name in every}
+        kept = [name for name in every if not (name == DENSE and keep_dense and DENSE in cases)]
+        for mode in MODES:
+            going = [name for name in every if mode in cells[name]]
+            for length in args.lengths:
+                if time.monotonic() > self.ends:
+                    break
+                turns: dict[str, list[Any]] = {name: [] for name in going}
+                for _ in range(args.rounds):
+                    for name in going:
+                        if not turns[name] or _is_repeated(turns[name][-1], args):
+                            answer = children[name].try_ask(args.patience, name=name, mode=mode, length=length)
+                            turns[name].append(answer)
+                for name in [*going]:
+                    cell = cells[name][mode][str(length)] = summary(turns[name])
+                    slow = "failed" not in cell and cell["forward"] + cell["backward"] > args.limit
+                    if slow or "failed" in cell:
+                        going.remove(name)
+                        why = cell.get("failed", f"above the limit of {args.limit:g} s")
+                        for longer in args.lengths[args.lengths.index(length) + 1 :]:
+                            cells[name][mode][str(longer)] = {"failed": f"left out ({why} at {length:,})"}
+                for name in kept:
+                    done = {other: cases[name][other] for other in cells[name] if other in cases.get(name, {})}
+                    cases[name] = done | {other: found for other, found in cells[name].items() if found}
+                self.write(kept, steal)
+        for process in children.values():
+            process.close()
+        print(report({**self.record, "cases": {name: cells[name] for name in every}}), flush=True)
+
+    def write(self, names: list[str], steal: harness.Steal) -> None:
+        for name in names:
+            self.record["cases"][name].pop("measured", None)  # set when written
+        if not self.args.quick:
+            write(self.record, "cpu")
+            for name in names:
+                self.record["cases"][name]["measured"]["steal"] = steal.share()
 
 
 def _is_repeated(last: dict[str, Any], args: argparse.Namespace) -> bool:
@@ -306,75 +346,6 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 # -- on a GPU ----------------------------------------------------------------------------------------------------------
-
-
-class Forked:
-    """A process on the GPU, forked from this one, for a mechanism in some modes."""
-
-    def __init__(self, name: str, args: argparse.Namespace) -> None:
-        self.name = name
-        context = multiprocessing.get_context(args.start)
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, name, args), daemon=True)
-        self.process.start()
-        other.close()
-
-    def send(self, **request: Any) -> None:
-        self.pipe.send(request)
-
-    def answer(self, seconds: float = PATIENCE) -> dict[str, Any]:
-        """Return the answer to the last request, or that there was none."""
-        try:
-            if self.pipe.poll(seconds):
-                found: dict[str, Any] = self.pipe.recv()
-                return found
-            why = f"error: no answer in {seconds:.0f} s"
-        except (EOFError, OSError):
-            why = f"error: the process ended with status {self.process.exitcode}"
-        self.close()
-        return {"failed": why}
-
-    def close(self) -> None:
-        self.pipe.close()
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join()
-
-
-def _serve(pipe: Any, name: str, args: argparse.Namespace) -> None:
-    """In the forked process: answer requests until the pipe is closed."""
-    import torch
-
-    from regard.core.errors import RegardError, is_out_of_memory
-
-    while True:
-        try:
-            request = pipe.recv()
-        except EOFError:
-            return
-        faulthandler.dump_traceback_later(PATIENCE - 10, file=sys.__stderr__)  # says where it hangs
-        if request.get("machine"):
-            pipe.send(harness.machine(args.device))
-            continue
-        if request.get("warm"):  # load PyTorch's kernels
-            (torch.ones(64, 64, device=args.device) @ torch.ones(64, 64, device=args.device)).sum().item()
-            pipe.send({})
-            continue
-        mode, length = request["mode"], request["length"]
-        try:
-            found = measure(name, mode, length, args, request.get("rounds", 0))
-        except RegardError as error:
-            found = {"failed": f"refused: {error}"}
-        except (RuntimeError, MemoryError) as error:
-            lines = str(error).splitlines() or [""]
-            out_of_memory = is_out_of_memory(error) or "out of memory" in str(error)
-            found = {"failed": "out of memory" if out_of_memory else f"error: {type(error).__name__}: {lines[0][:200]}"}
-        except Exception as error:
-            found = {"failed": f"error: {type(error).__name__}: {str(error).splitlines()[:1]}"}
-        if args.device == "cuda":
-            torch.cuda.empty_cache()
-        faulthandler.cancel_dump_traceback_later()
-        pipe.send(found)
 
 
 def compiles(name: str) -> bool:
@@ -398,85 +369,142 @@ class GPURun:
 
     def __init__(self, record: dict[str, Any], wanted: list[str], args: argparse.Namespace) -> None:
         self.record, self.args, self.ends = record, args, time.monotonic() + 60 * args.minutes
-        asking = Forked(DENSE, args)
-        asking.send(machine=True)
-        settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")}
-        about = asking.answer()
-        asking.close()
-        if "failed" in about:
-            raise SystemExit(f"no process on the GPU: {about['failed']}; try --start spawn")
-        record |= about | settings | {"threads": 1}
         self.cells: dict[tuple[str, str], dict[str, Any]] = {
             (name, mode): record["cases"].setdefault(name, {}).setdefault(mode, {})
-            for name in wanted
+            for name in sorted(wanted, key=self.rank)
             for mode in modes(name)
         }
+        self.failed: dict[tuple[str, str], int] = {}  # the length at which a contender failed in this run
+        self.started: list[harness.Child] = []
+        self.worker, self.spare = self.start(), self.start()
+
+    def rank(self, name: str) -> tuple[bool, int]:
+        """Return what to sort contenders by: the most important first, those that failed before last."""
+        cells = [cell for mode in modes(name) for cell in self.record["cases"].get(name, {}).get(mode, {}).values()]
+        failed = any(str(cell.get("failed", "")).startswith("error") for cell in cells)
+        return failed, IMPORTANT.index(name) if name in IMPORTANT else len(IMPORTANT)
+
+    def start(self) -> harness.Child:
+        """Start a process that makes its first call on the device."""
+        child = harness.Child(f"worker-{len(self.started)}", sys.argv[0], _child_options(self.args), threads=1)
+        child.send(PATIENCE + 60)  # a fresh machine reads its libraries from a cold disk
+        self.started.append(child)
+        return child
 
     def run(self) -> None:
-        compiled = [key for key in self.cells if compiles(key[0]) and self.missing(key, self.args.lengths)]
-        self.say(
-            f"{sum(bool(self.missing(key, self.args.lengths)) for key in self.cells)} contenders have cells to fill"
-        )
-        workers = {key: Forked(key[0], self.args) for key in compiled}
-        others = sorted((key for key in self.cells if key not in workers), key=lambda key: key[0] != DENSE)
-        ready = {name: Forked(name, self.args) for name in {name for name, _ in others}}  # they import meanwhile
-        for worker in ready.values():  # side by side, not each in its turn
-            worker.send(warm=True)
-        self.compile(workers)
-        for worker in ready.values():
-            worker.answer()
-        for key, worker in workers.items():
-            self.measure(key, worker, self.args.lengths)
-            worker.close()
-        for lengths in ([n for n in self.args.lengths if n <= SHORT], [n for n in self.args.lengths if n > SHORT]):
-            for name in dict.fromkeys(name for name, _ in others):
-                keys = [key for key in others if key[0] == name and self.missing(key, lengths)]
-                if keys and self.left() > 0:
-                    if ready[name].pipe.closed:  # given up at a shorter length
-                        ready[name] = Forked(name, self.args)
-                    for key in keys:
-                        self.measure(key, ready[name], lengths)
-        for worker in ready.values():
-            worker.close()
-        left = [f"{name} ({mode})" for (name, mode) in self.cells if self.missing((name, mode), self.args.lengths)]
+        try:
+            about = self.worker.answer(PATIENCE + 70)
+            if "failed" in about:
+                raise SystemExit(f"no process on the device: {about['failed']}; its message is above")
+            self.record |= about | _settings(self.record, self.args) | {"merged": True}
+            self.say(f"{sum(bool(self.missing(key, self.args.lengths)) for key in self.cells)} contenders to measure")
+            kernels = {name for name in dict.fromkeys(name for name, _ in self.cells) if compiles(name)}
+            plain = [key for key in self.cells if key[0] not in kernels]
+            short = [n for n in self.args.lengths if n <= SHORT]
+            self.fill([key for key in plain if key[0] == DENSE], self.args.lengths)
+            self.fill(plain, short)
+            self.fill_compiled([key for key in self.cells if key[0] in kernels])
+            self.fill(plain, self.args.lengths)
+        finally:
+            for child in self.started:
+                child.kill()
+        left = [f"{name} ({mode})" for (name, mode), cells in self.cells.items() if missing(cells, self.args.lengths)]
         self.say(f"not complete, run it again: {', '.join(left)}" if left else "complete")
 
-    def compile(self, workers: dict[tuple[str, str], Forked]) -> None:
-        """Call every contender once at every length, side by side; what fails will fail again when it is timed."""
-        waiting = {key: self.missing(key, self.args.lengths) for key in workers}
-        for key, worker in workers.items():
-            worker.send(mode=key[1], length=waiting[key][0])
-        while waiting and self.left() > 0:
-            for key in [*waiting]:
-                if workers[key].pipe.poll(0.01):
-                    waiting[key] = waiting[key][1:]
-                    answer = workers[key].answer()
-                    if "failed" in answer:
-                        self.say(f"{key[0]}, {key[1]}: {answer['failed']}")
-                    if waiting[key]:
-                        workers[key].send(mode=key[1], length=waiting[key][0])
-                    else:
-                        del waiting[key]
-        for key in waiting:  # no time was left
-            workers[key].close()
-        self.say(f"compiled, {self.left():.0f} s left")
+    def fill(self, keys: list[tuple[str, str]], lengths: list[int]) -> None:
+        """Measure the missing cells of contenders that need no compiler."""
+        for key in keys:
+            for length in self.missing(key, lengths):
+                if self.left() > 0:
+                    self.measure(key, length)
 
-    def measure(self, key: tuple[str, str], worker: Forked, lengths: list[int]) -> None:
-        """Fill the cells of a contender, from the shortest on."""
+    def measure(self, key: tuple[str, str], length: int, worker: harness.Child | None = None) -> None:
+        """Fill a cell and write the record; a process that failed or holds much memory is replaced by the spare one."""
         name, mode = key
-        for length in self.missing(key, lengths):
-            if self.left() <= 0 or not worker.process.is_alive():
-                return
-            cell = self.foresee(key, length)
-            if cell is None:
-                worker.send(mode=mode, length=length, rounds=self.args.rounds)
-                cell = worker.answer(min(PATIENCE, max(5.0, self.left() + 20)))
-            self.cells[key][str(length)] = cell
-            self.record["cases"][name].pop("measured", None)  # the conditions of its newest cell, set when written
-            if not self.args.quick:
-                write(self.record, self.args.device)
-            said = cell.get("failed") or f"{1000 * cell['forward']:.3g} + {1000 * cell['backward']:.3g} ms"
-            self.say(f"{name}, {mode}, {length:,}: {said}")
+        cell = self.foresee(key, length)
+        if cell is None:
+            patience = min(self.args.patience, max(10.0, self.left() + 20))
+            asked = worker or self.worker
+            asked.send(patience, name=name, mode=mode, length=length, rounds=self.args.rounds)
+            cell = asked.answer(patience + harness.MARGIN)
+            is_full = cell.pop("held", 0) > HELD
+            if worker is None and (is_full or str(cell.get("failed", "")).startswith("error")):
+                self.worker.kill()
+                self.worker, self.spare = self.spare, self.start()
+                self.worker.answer(PATIENCE + 70)  # of its start
+        self.cells[key][str(length)] = cell
+        if str(cell.get("failed", "")).startswith("error"):
+            self.failed[key] = length
+            for longer in missing(self.cells[key], (n for n in self.args.lengths if n > length)):
+                self.cells[key][str(longer)] = {"failed": f"left out ({cell['failed']} at {length:,})"}
+        self.record["cases"][name].pop("measured", None)  # the conditions of its newest cell, set when written
+        if not self.args.quick:
+            write(self.record, self.args.device)
+        said = cell.get("failed") or f"{1000 * cell['forward']:.3g} + {1000 * cell['backward']:.3g} ms"
+        self.say(f"{name}, {mode}, {length:,}: {said}")
+
+    def fill_compiled(self, keys: list[tuple[str, str]]) -> None:
+        """Compile the kernels of contenders side by side for a third of the time left, then measure one by one.
+
+        Several contenders share a process; each process measures what it has compiled.
+        """
+        keys = [key for key in keys if self.missing(key, self.args.lengths)]
+        number = min(len(keys), COMPILERS, max(2, (os.cpu_count() or 2) - 2))
+        if not keys or self.left() <= 0:
+            return
+        workers = [self.start() for _ in range(number)]
+        queues = [
+            [(n, key) for key in keys[i::number] for n in self.missing(key, self.args.lengths)] for i in range(number)
+        ]
+        for queue in queues:
+            queue.sort(key=lambda job: job[0])
+        done = self.compile(workers, queues, time.monotonic() + self.left() / 3)
+        for worker, jobs in zip(workers, done, strict=True):
+            for length, key in sorted(jobs, key=lambda job: keys.index(job[1])):
+                if self.left() > 0 and worker.process.poll() is None:
+                    self.measure(key, length, worker)
+            worker.kill()
+
+    def compile(
+        self, workers: list[harness.Child], queues: list[list[tuple[int, tuple[str, str]]]], ends: float
+    ) -> list[list[tuple[int, tuple[str, str]]]]:
+        """Call contenders once at each length, until the time is over; return for each process what it has called."""
+        done: list[list[tuple[int, tuple[str, str]]]] = [[] for _ in workers]
+        asked: dict[int, tuple[float, tuple[int, tuple[str, str]] | None]] = {
+            i: (time.monotonic() + PATIENCE + 70, None)
+            for i in range(len(workers))  # their start
+        }
+        while asked:
+            for i, (until, job) in [*asked.items()]:
+                worker = workers[i]
+                if not worker.poll(0.01) and time.monotonic() < until:
+                    continue
+                answer = worker.answer(0)
+                del asked[i]
+                if job and "failed" not in answer:
+                    done[i].append(job)
+                elif job and not isinstance(answer, harness.Lost):  # refused, or out of memory: said again in its turn
+                    done[i].append(job)
+                    queues[i] = [other for other in queues[i] if other[1] != job[1]]
+                elif isinstance(answer, harness.Lost):
+                    self.say(f"{worker.name}, {job and (*job[1], job[0])}: {answer['failed']}")
+                    if job:  # what else the process compiled is lost with it: begin again, without what ended it
+                        (length, key), self.failed[job[1]] = job, job[0]
+                        self.cells[key][str(length)] = dict(answer)
+                        again = (*done[i], *queues[i])
+                        queues[i] = [other for other in again if other[1] != key or other[0] < length]
+                    done[i] = []
+                    if job and queues[i] and time.monotonic() < ends:
+                        workers[i] = self.start()
+                        asked[i] = time.monotonic() + PATIENCE + 70, None
+                    continue
+                if queues[i] and time.monotonic() < ends:
+                    length, key = job = queues[i].pop(0)
+                    worker.send(self.args.patience, name=key[0], mode=key[1], length=length, rounds=0)
+                    asked[i] = time.monotonic() + self.args.patience + harness.MARGIN, job
+        number, rest = sum(map(len, done)), sum(map(len, queues))
+        self.say(f"compiled {number} kernels of {number + rest}, {self.left():.0f} s left")
+        return done
 
     def foresee(self, key: tuple[str, str], length: int) -> dict[str, Any] | None:
         """Return a cell that is not worth measuring, from those of shorter inputs."""
@@ -492,9 +520,8 @@ class GPURun:
         return None
 
     def missing(self, key: tuple[str, str], lengths: list[int]) -> list[int]:
-        """Return the lengths that have no cell, or one that failed for a reason that may pass."""
-        known, again = self.cells[key], ("error", "left out (error")
-        return [n for n in lengths if str(known.get(str(n), {"failed": "error"}).get("failed", "")).startswith(again)]
+        """Return the lengths to measure: without a cell, or with one that failed in an earlier run."""
+        return [n for n in missing(self.cells[key], lengths) if key not in self.failed or n < self.failed[key]]
 
     def left(self) -> float:
         """Return the seconds that are left."""
@@ -504,17 +531,10 @@ class GPURun:
         print(f"[{60 * self.args.minutes - self.left():5.0f} s] {line}", flush=True)
 
 
-def prepare_forks() -> None:
-    """Import what the forked processes need, without touching the GPU."""
-    import torch._dynamo
-    import torch._inductor.compile_fx
-    import torch.nn.attention.flex_attention
-
-    torch.set_num_threads(1)  # a pool of threads would not survive the fork
-    for name in names():
-        resolve(MECHANISMS if name in MECHANISMS else MIXERS, name, "attention")
-    if torch.cuda.is_initialized():
-        raise SystemExit("an import has touched the GPU; try --start spawn")
+def missing(cells: dict[str, Any], lengths: Iterable[int]) -> list[int]:
+    """Return the lengths that have no cell, or one that failed for a reason that may pass."""
+    again = ("error", "left out (error")
+    return [n for n in lengths if str(cells.get(str(n), {"failed": "error"}).get("failed", "")).startswith(again)]
 
 
 def write(record: dict[str, Any], device: str) -> None:
@@ -523,7 +543,18 @@ def write(record: dict[str, Any], device: str) -> None:
     harness.write(f"variants/speed-{device}.json", ordered)
 
 
-_OPTIONS = ("device", "dtype", "batch", "heads", "head_dim", "memory", "limit")
+def _settings(record: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a record with the cells of earlier runs in it, which must have had the same."""
+    found = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype")}
+    if other := {key: record[key] for key in found if record.get(key, found[key]) != found[key]}:
+        raise SystemExit(f"the record was measured with {other}; use the same, or another folder: $REGARD_RESULTS")
+    lengths = sorted({*args.lengths, *record.get("lengths", ())})
+    return found | {"lengths": lengths, "threads": 1}
+
+
+def _child_options(args: argparse.Namespace) -> list[str]:
+    options = ("device", "dtype", "batch", "heads", "head_dim", "memory", "limit")
+    return [f"--{key.replace('_', '-')}={getattr(args, key)}" for key in options]
 
 
 def main() -> None:
@@ -536,12 +567,15 @@ def main() -> None:
     parser.add_argument("--longest", type=int, help="default: 16,384 on a CPU, 65,536 on a GPU")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds of a call beyond which longer inputs wait; default: 10, 2")
-    parser.add_argument("--minutes", type=float, default=60.0, help="after so many nothing new is begun (GPU)")
-    parser.add_argument("--start", default="spawn", choices=("fork", "spawn"), help="how processes begin (GPU)")
-    parser.add_argument("--forked", action="store_true", help="the way of a GPU, to try it on a CPU")
+    parser.add_argument(
+        "--lengths", dest="chosen", help="instead of powers of two up to --longest, separated by commas"
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="after so many nothing new is begun")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds of a cell before it is given up")
+    parser.add_argument("--one-by-one", action="store_true", help="the way of a GPU, to try it on a CPU")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a process may add (CPU)")
     parser.add_argument("--only", help="names, separated by commas")
-    parser.add_argument("--missing", action="store_true", help="only those that the record lacks")
+    parser.add_argument("--missing", action="store_true", help="only what the record lacks (on a GPU always)")
     parser.add_argument("--report", action="store_true", help="print the record; nothing is measured")
     parser.add_argument("--count", action="store_true", help="count operations and bytes instead of timing")
     parser.add_argument("--quick", action="store_true", help="small, and nothing is written")
@@ -552,43 +586,33 @@ def main() -> None:
     args.heads, args.head_dim = args.heads or (16 if on_gpu else 4), args.head_dim or (64 if on_gpu else 32)
     args.limit = args.limit or (2.0 if on_gpu else 10.0)
     if args.child:
-        child(args.child, args)
+        child(args)
         return
     longest = 64 if args.quick else args.longest or (65_536 if on_gpu else 16_384)
     args.lengths = [n for n in (1 << k for k in range(4 if args.quick else 8, 20)) if n <= longest]
+    if isinstance(args.chosen, str):
+        args.lengths = sorted(int(n) for n in args.chosen.split(","))
     args.rounds = 1 if args.quick else args.rounds
-    file = measurement_folder() / f"speed-{args.device}.json"
+    file = harness.RESULTS / "variants" / f"speed-{args.device}.json"
     record: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() and not args.quick else {"cases": {}}
-    wanted = args.only.split(",") if args.only else [n for n in names() if not (args.missing and n in record["cases"])]
+    wanted = args.only.split(",") if args.only else names()
+    if unknown := [name for name in wanted if name not in names()]:
+        parser.error(f"no mechanism or mixer is called {', '.join(unknown)}; known: {', '.join(names())}")
     if args.count:
         count_all(wanted, args)
         return
-    if (on_gpu or args.forked) and not args.report:
-        if args.start == "fork":
-            prepare_forks()
-        file.parent.mkdir(parents=True, exist_ok=True)
+    if args.report:
+        print(report(record) if record["cases"] else f"there is no {file}")
+        return
+    harness.exit_on_sigterm()
+    if on_gpu or args.one_by_one:
         GPURun(record, wanted, args).run()
         print(report(record))
-    elif not args.report:
-        settings = {key: getattr(args, key) for key in ("batch", "heads", "head_dim", "dtype", "lengths")} | {
-            "threads": 1
-        }
-        others = [name for name in wanted if name != DENSE] or [DENSE]
-        for start in range(0, len(others), GROUP):
-            group, machine, steal = others[start : start + GROUP], harness.machine(args.device), harness.Steal()
-            cells, when = compare(group, args), harness.lap()["measured"]
-            for name, found in cells.items():
-                if name == DENSE and DENSE in record["cases"] and start:
-                    continue  # of the first group; the others' serve as a check of the machine
-                record["cases"][name] = found | {"measured": when | {"steal": steal.share()}}
-            record = machine | settings | {"merged": True, "cases": record["cases"]}
-            record["cases"] = {name: record["cases"][name] for name in names() if name in record["cases"]}
-            if not args.quick:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write(record, args.device)
-            print(report({**record, "cases": {name: record["cases"][name] for name in cells}}), flush=True)
-    elif record["cases"]:
-        print(report(record))
+        return
+    if args.missing:
+        cells = record["cases"]
+        wanted = [n for n in wanted if any(missing(cells.get(n, {}).get(mode, {}), args.lengths) for mode in modes(n))]
+    CPURun(record, wanted, args).run()
 
 
 def report(record: dict[str, Any]) -> str:
@@ -621,9 +645,8 @@ def _why(cell: dict[str, Any]) -> str:
     return "memory" if "out of memory" in failed else "refused" if "refused" in failed else "-" if failed else ""
 
 
-# of forked processes: compile in the process itself, and ask for GPUs without touching them
+# processes that compile do so themselves, side by side
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 if __name__ == "__main__":
     main()

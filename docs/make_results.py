@@ -2,6 +2,7 @@
 
     python docs/make_results.py                        write docs/results.md
     python docs/make_results.py add RUN_FOLDER         a run's scores into docs/results/NAME.json, then the same
+        ...                                                of several folders: stories, a model for each task of bAbI
         --name multi30k-en-de-tiny-1                       the file's name, and the run's on the page
         --system "Transformer tiny"                        its row in the tables; runs that differ in their seed alone
                                                            share a row, which shows mean and range (default: the recipe)
@@ -135,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb")
     add_parser = verbs.add_parser("add", help="a run folder into docs/results/NAME.json")
-    add_parser.add_argument("folder", type=Path)
+    add_parser.add_argument("folders", type=Path, nargs="+", metavar="RUN_FOLDER")
     add_parser.add_argument("--name", required=True)
     add_parser.add_argument("--command", required=True)
     for option in ("--system", "--machine", "--date", "--note"):
@@ -160,8 +161,8 @@ def add(args: argparse.Namespace) -> Path:
     """Read the three files of a run and write docs/results/NAME.json."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", args.name):
         raise ValueError(f"--name must be lower-case letters, digits and hyphens, got '{args.name}'")
-    recipe, result = read_json(args.folder / "recipe.json"), read_json(args.folder / "result.json")
-    evaluation = read_json(args.evaluation or args.folder / "evaluation.json")
+    folder = args.folders[0]
+    recipe, result, evaluation = join_tasks([read_run(each, args.evaluation) for each in args.folders])
     translates = "source" in recipe["data"]
     description = (
         {key: recipe["data"][key] for key in ("corpus", "source", "target", "style")}
@@ -173,7 +174,7 @@ def add(args: argparse.Namespace) -> Path:
         if translates
         else language_scores(evaluation["results"], recipe)
     )
-    day = datetime.fromtimestamp((args.folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp((folder / "result.json").stat().st_mtime, UTC).strftime("%Y-%m-%d")
     record = {
         "name": args.name,
         "system": args.system or str(recipe["name"]),
@@ -193,20 +194,53 @@ def add(args: argparse.Namespace) -> Path:
         "scores": list(found),
     }
     results = evaluation["results"]
-    if translates and (args.folder / "greedy.json").is_file():
-        greedy = read_json(args.folder / "greedy.json")["results"]
+    if translates and (folder / "greedy.json").is_file():
+        greedy = read_json(folder / "greedy.json")["results"]
         record["scores"] += scores(greedy, recipe["data"]["style"])
         results = greedy | results  # parts that were not searched have their lengths from there
     if lengths := {part: round_buckets(x["by_length"]) for part, x in results.items() if "by_length" in x}:
         record["by_length"] = lengths
     if not record["scores"]:
-        raise ValueError(f"nothing in the evaluation of {args.folder.name} has a column on the page")
+        raise ValueError(f"nothing in the evaluation of {folder.name} has a column on the page")
     if args.note:
         record["note"] = args.note
     RUNS.mkdir(exist_ok=True)
     path = RUNS / f"{args.name}.json"
     write(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return path
+
+
+Run = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # recipe, result, evaluation
+
+
+def read_run(folder: Path, evaluation: Path | None = None) -> Run:
+    """Read the three files of a run."""
+    first, second = read_json(folder / "recipe.json"), read_json(folder / "result.json")
+    return first, second, read_json(evaluation or folder / "evaluation.json")
+
+
+def join_tasks(runs: Sequence[Run]) -> Run:
+    """Return runs that answer questions about stories, a model for each task, as one: means of their scores."""
+    recipe, result, evaluation = runs[0]
+    if len(runs) == 1:
+        return recipe, result, evaluation
+    tasks = [task for run in runs for task in run[0]["data"].get("tasks", [])]
+    same = {json.dumps([run[0]["task"], run[0]["train"], run[0]["data"] | {"tasks": []}]) for run in runs}
+    if recipe["task"]["name"] != "story_answering" or len(same) > 1 or not len(set(tasks)) == len(tasks) == len(runs):
+        raise ValueError("several run folders must be of story answering, alike but for data.tasks, with one task each")
+    total = {key: sum(run[1][key] for run in runs) for key in ("seconds", "steps")}
+    total["epochs"] = max(run[1]["epochs"] for run in runs)
+    total["tokens_per_second"] = round(sum(run[1]["tokens"] for run in runs) / total["seconds"], 1)
+    results = {}
+    for split in evaluation["results"]:
+        parts = [run[2]["results"][split] for run in runs]
+        size = sum(part["questions"] for part in parts)
+        joined = {key: sum(part[key] * part["questions"] for part in parts) / size for key in ("accuracy", "loss")}
+        joined |= {"error": sum(part["error"] for part in parts) / len(parts), "questions": size}
+        results[split] = joined | {"failed": sum(part["failed"] for part in parts)}
+    parameters = sum(run[2]["parameters"] for run in runs)
+    evaluation = evaluation | {"results": results, "parameters": parameters, "weights": "of each by validation"}
+    return recipe | {"data": recipe["data"] | {"tasks": tasks}}, result | total, evaluation
 
 
 def scores(results: Mapping[str, Mapping[str, Any]], style: str) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
     <!-- variants: contents -->      every mechanism and mixer, family by family: the survey's figure as a table
     <!-- variants: speed cpu -->     time by length, exponent beside the claimed cost, crossover; or what is missing
     <!-- variants: growth -->        how operations, bytes and memory grow, counted, beside the claimed cost
-    <!-- variants: peers cuda -->    four of them beside transformers' own; or what is missing
+    <!-- variants: peers cuda -->    some of them beside transformers' and fla's own; or what is missing
     <!-- variants: scores -->        scores on the long-range tasks; or what is missing
     <!-- variants: old weights -->   what ``regard eval --attention`` measured (benchmarks/results/variants/eval-*.json)
 
@@ -20,6 +20,7 @@ from regard.attention import MECHANISMS, MIXERS
 from regard.core.spec import resolve
 from regard.cost.measurements import (
     DENSE,
+    MAX_LOAD,
     MODES,
     claimed_exponent,
     find_crossover,
@@ -31,8 +32,7 @@ from regard.cost.measurements import (
 )
 from regard.interpret.mechanism_gallery import FAMILIES
 
-MAX_LOAD = 2.0  # as in benchmarks/harness.py
-
+OF_HEADS = ("collaborative", "simple_routing", "em_routing")  # the survey's, among projections and joins
 Rows = list[dict[str, str]]
 
 # What each is good for. Measured claims belong into the tables, not here.
@@ -84,6 +84,12 @@ GOOD_FOR = {
     "pattern_guidance": "Little data: heads are guided towards patterns that are known to be useful.",
     "poolingformer": "Long documents: a sharp window, and a wider one whose keys are pooled.",
     "luna": "Long encoders at a cost of N: a short memory packs the tokens and travels up the layers.",
+    "star_transformer": "Short texts to classify: two steps between any two tokens, through one relay.",
+    "bp_transformer": "Long texts whose far parts matter as wholes only: the farther, the coarser.",
+    "sac": "Learning which tokens need each other, by reward; it decides slowly.",
+    "collaborative": "Heads that ask for similar things: they share one set of key and query dimensions.",
+    "simple_routing": "Joining heads by agreement: what fits the other heads counts more.",
+    "em_routing": "The same with a variance for each: the dearer way of the two.",
     "isab": "Sets of many elements: they attend through a few inducing points.",
     "memory_compressed": "Long documents in a decoder: keys and values are pooled by a strided convolution.",
     "average": "Decoders that must be fast: each token sees the mean of those before it.",
@@ -120,25 +126,25 @@ def every() -> dict[str, Any]:
 
 
 def contents() -> str:
-    """Return a table for each family."""
-    from importlib import import_module
+    """Return a table for each family; the projection and the joins stand with what concerns heads."""
+    from regard import catalogue
 
-    parts, all_traits = [], every()
+    parts = []
     for family in FAMILIES:
         rows = []
-        for name, traits in all_traits.items():
-            if traits.family != family:
+        for row in catalogue.list("attention"):
+            own = "heads" if row["kind"] in ("projection", "join") and row["name"] in OF_HEADS else row["family"]
+            if own != family or row["name"] not in GOOD_FOR:
                 continue
-            module = import_module((MECHANISMS.get(name) or MIXERS[name])[0])
-            first = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
             rows.append(
                 {
-                    "name": f"`{name}`",
-                    "what it does": first.split(": ", 1)[-1],
-                    "cost": f"O({traits.cost})",
-                    "causality": traits.causality,
-                    "paper": traits.paper,
-                    "good for": GOOD_FOR.get(name, ""),
+                    "name": f"`{row['name']}`",
+                    "kind": row["kind"],
+                    "what it does": row["description"].rstrip(".").split(": ", 1)[-1],
+                    "cost": row["cost"],
+                    "causality": row["causal"],
+                    "paper": row["paper"],
+                    "good for": GOOD_FOR[row["name"]],
                 }
             )
         parts.append(f"### {family[0].upper()}{family[1:]}\n\n{table(rows) if rows else 'None yet.'}")
@@ -259,17 +265,18 @@ def _about_task(task: str, runs: list[dict[str, Any]]) -> str:
 
 
 def peers(device: str) -> str:
-    """Return tokens per second of ours and transformers', or that nothing was measured."""
+    """Return tokens per second of ours and of other libraries, or that nothing was measured."""
     file = measurement_folder() / f"peers-{device}.json"
     if not file.is_file():
-        return f"Beside transformers nothing was measured on {device} yet: `python benchmarks/variant_peers.py`."
+        return f"Beside other libraries nothing was measured on {device} yet: `python benchmarks/variant_peers.py`."
     record = json.loads(file.read_text(encoding="utf-8"))
     rows = []
     for case in record["cases"]:
-        row = {"": f"{case['kind']}, {case['part']}", "tokens": f"{case['length']:,}"}
+        peer = next(whose for whose in ("transformers", "fla") if whose in case)
+        row = {"": f"{case['kind']}, {case['part']}", "beside": peer, "tokens": f"{case['length']:,}"}
         for key, what in (("forward", "forward"), ("training", "forward and backward")):
-            for whose in ("ours", "transformers"):
-                row[f"{whose}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else ""
+            for whose, title in (("ours", "ours"), (peer, "theirs")):
+                row[f"{title}, {what}"] = f"{case[whose][key]:,.0f}" if key in case[whose] else "-"
             ratio = case.get(f"{key}_ratio")
             row[f"times, {what}"] = f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})" if ratio else ""
         rows.append(row | {"aim": f"{case['aim']:g}"})

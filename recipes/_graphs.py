@@ -1,5 +1,7 @@
 """What the recipes of graphs share: settings of training."""
 
+from typing import Any
+
 from regard.training.recipe import Train
 
 TRAIN = Train(
@@ -18,3 +20,5 @@ TRAIN = Train(
     log_interval=100,
     metric="accuracy",
 )
+# As the authors of GCN and GAT have it for citation graphs.
+PENALTY: dict[str, Any] = {"optimizer": "adam", "weight_decay": 5e-4}

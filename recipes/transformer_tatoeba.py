@@ -11,6 +11,7 @@
                regard train transformer_tatoeba data.target=fr --out runs/tatoeba-fr
                regard eval runs/tatoeba-de
 
+What ships was trained on for what people type by transformer_tatoeba_finetune, from these weights.
 About 7.9 million parameters, stored in float16: with its vocabulary under 16 MiB.
 """
 

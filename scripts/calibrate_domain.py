@@ -36,6 +36,7 @@ from regard.data.images.image_dataset import ImageDataset
 from regard.data.images.scene_captions import CaptionComposer, SceneCaptions
 from regard.data.images.scene_questions import QuestionComposer, SceneQuestions
 from regard.data.text.corpora import get_corpus, tatoeba_sentences
+from regard.data.text.pair_augment import NAMES, SURNAMES
 from regard.data.text.parallel_corpus import ParallelCorpus
 from regard.data.text.text_file import TextFile
 from regard.modalities.domain import Domain
@@ -68,6 +69,11 @@ class Calibration:
 @cache
 def _tatoeba(target: str, side: int, part: str) -> list[str]:
     return ParallelCorpus("tatoeba", target=target).read(part)[side]
+
+
+def _translated(target: str) -> list[str]:
+    """Return what the translators were trained on: sentences, phrases, and names, each at least twice."""
+    return ParallelCorpus("tatoeba", target=target, phrases=2).read("train")[0] + [*NAMES, *SURNAMES] * 2
 
 
 def _sentences(part: str, language: str) -> list[str]:
@@ -184,22 +190,21 @@ OTHER_ENGLISH = ("English captions of photos", "English news")
 PICTURES = ("digits", "CIFAR-10", "photos of Flickr8k", "12 other photos", "noise", "plain colours")
 
 
-def _english(target: str, ignored: tuple[str, ...] = ()) -> Calibration:
+def _english(target: str, train: Callable[[str], list[str]]) -> Calibration:
     return Calibration(
         "text",
         ENGLISH,
-        lambda: [_tatoeba(target, 0, "train")],
+        lambda: [train(target)],
         lambda: _tatoeba(target, 0, "val"),
         lambda: _tatoeba(target, 0, "test"),
         (*OTHER_LANGUAGES, *OTHER_ENGLISH),
-        ignored,
     )
 
 
 MODELS = {
-    "en-de": _english("de"),
-    "en-fr": _english("fr"),
-    "gru-additive": _english("de"),
+    "en-de": _english("de", _translated),
+    "en-fr": _english("fr", _translated),
+    "gru-additive": _english("de", lambda target: _tatoeba(target, 0, "train")),
     "fill-en": Calibration(
         "text",
         ENGLISH,

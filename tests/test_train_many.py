@@ -25,7 +25,7 @@ elif words[1] == "wrong":
     sys.exit(1)
 else:
     folder = Path(words[-1])
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "words").write_text(" ".join(words))
     if words[1] == "slow":
         try:
@@ -41,10 +41,10 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(train_many, "RESERVE", 0.0)
     monkeypatch.setattr(train_many, "LEAST", 0.5)
 
-    def run(jobs, seconds=30.0, slots=2):
+    def run(jobs, seconds=30.0, slots=2, fault=lambda job: ""):
         file, out = tmp_path / "jobs.json", tmp_path / "runs"
         file.write_text(json.dumps(jobs))
-        train_many.Queue(file, out, seconds / 60, slots, [sys.executable, "-c", FAKE]).run(pause=0.02)
+        train_many.Queue(file, out, seconds / 60, slots, [sys.executable, "-c", FAKE], fault).run(pause=0.02)
         return out, (out / "summary.txt").read_text()
 
     return run
@@ -81,9 +81,48 @@ def test_when_the_time_is_up_runs_are_interrupted_and_none_begins(run):
 def test_a_job_waits_for_its_data(run, tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
     (tmp_path / "data/camvid").mkdir(parents=True)
-    out, _ = run([job("one", needs=["camvid"]), job("two", needs=["bccd"])], seconds=3)
+    one, two = (job(name, "copy", set=[], needs=[needs]) for name, needs in (("one", "camvid"), ("two", "bccd")))
+    out, summary = run([one, two], seconds=3, fault=train_many.find_fault)
     assert (out / "one").exists()
     assert not (out / "two").exists()
+    assert summary.count("two: waits: no dataset 'bccd'") == 1
+
+
+def test_what_is_wrong_with_jobs_is_said_before_anything_runs(tmp_path, monkeypatch, capsys):
+    """Nothing but the images as JPEG in a folder cifar10, for a recipe that reads the lossless ones: found by name."""
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
+    (tmp_path / "data/cifar10").mkdir(parents=True)
+    (tmp_path / "data/cifar10/cifar10_jpeg.npz").touch()
+    jobs = [job("good", "copy"), job("bad", "lra_pixels", needs=["cifar10"]), job("bad", "copy", set=["model.x=1"])]
+    (tmp_path / "jobs.json").write_text(json.dumps([*jobs, {"name": "short", "recipe": "no_such", "set": []}]))
+    with pytest.raises(SystemExit) as ended:
+        train_many.main([str(tmp_path / "jobs.json"), "--check"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().out
+    assert "2. bad: no lossless CIFAR-10" in said
+    assert "3. bad: " in said
+    assert "4. short: unknown or missing fields: minutes" in said
+    assert "bad: the name is there twice" in said
+    assert "4 jobs, 4 faults" in said
+    assert "good" not in said
+
+
+def test_the_same_command_goes_on_where_it_was(run, tmp_path):
+    """What was evaluated is left alone; what was begun is resumed."""
+    run([job("one")])
+    (tmp_path / "runs/two").mkdir()
+    (tmp_path / "runs/two/recipe.json").touch()
+    out, summary = run([job("one"), job("two")])
+    assert "one: was evaluated before" in summary
+    assert (out / "two/words").read_text() == f"train --resume --out {out / 'two'}"
+
+
+def test_a_job_that_hangs_leaves_its_place_to_the_next(run, monkeypatch):
+    monkeypatch.setattr(train_many, "OVERTIME", -59.0)
+    out, summary = run([job("one", "slow"), job("two")], slots=1)
+    assert "one: train interrupted after" in summary
+    assert (out / "one/interrupted").exists()
+    assert (out / "two/evaluation.json").exists()
 
 
 def test_every_owed_job_has_a_recipe_that_takes_its_settings():
@@ -91,7 +130,8 @@ def test_every_owed_job_has_a_recipe_that_takes_its_settings():
     assert len({each["name"] for each in jobs}) == len(jobs)
     for each in jobs:
         assert each.keys() <= {"name", "recipe", "minutes", "set", "needs", "device"}
-        override_recipe(load_recipe(each["recipe"]), each["set"])
+        recipe = override_recipe(load_recipe(each["recipe"]), each["set"])
+        assert recipe.train.device == each.get("device", "auto"), each["name"]
 
 
 def test_a_file_that_is_being_written_is_read_again_later(run, monkeypatch):

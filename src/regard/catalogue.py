@@ -175,29 +175,33 @@ def _config_of(table: Registry, name: str) -> Any:
 
 def _trait_rows(attribute: str) -> Callable[[], builtins.list[Row]]:
     """Return rows of a table whose parts have traits: mechanisms and mixers."""
+    return lambda: _rows_of_traits(_parts(_table("regard.attention", attribute)))
 
-    def rows() -> builtins.list[Row]:
-        return [
-            {
-                "name": name,
-                "family": traits.family,
-                "cost": f"O({traits.cost})",
-                "exact": "yes" if traits.exact else "no",
-                "causal": traits.causality,
-                "masks": ", ".join(sorted(traits.masks)) or "none",
-                "paper": traits.paper,
-                "description": _first_line(module),
-            }
-            for name, cls, module in _parts(_table("regard.attention", attribute))
-            for traits in [cls.traits]
-        ]
 
-    return rows
+def _rows_of_traits(parts: Iterable[tuple[str, Any, Any]]) -> builtins.list[Row]:
+    return [
+        {
+            "name": name,
+            "family": traits.family,
+            "cost": f"O({traits.cost})",
+            "exact": "yes" if traits.exact else "no",
+            "causal": traits.causality,
+            "masks": ", ".join(sorted(traits.masks)) or "none",
+            "paper": traits.paper,
+            "description": _first_line(module),
+        }
+        for name, cls, module in parts
+        for traits in [cls.traits]
+    ]
 
 
 def _group_rows(kinds: Sequence[str]) -> builtins.list[Row]:
     """Return the rows of several tables with a column "kind"; "-" where a table lacks a column."""
     rows = [{"name": row["name"], "kind": kind.removesuffix("s"), **row} for kind in kinds for row in KINDS[kind]()]
+    if kinds == GROUPS["attention"]:
+        encoders = _table("regard.models", "MODELS")
+        found = _rows_of_traits((name, *_part_of(encoders, name)) for name in ATTENTION_ENCODERS)
+        rows += [{"name": row["name"], "kind": "model", **row} for row in found]
     columns = dict.fromkeys(column for kind in kinds[:1] for row in KINDS[kind]() for column in row)
     order = ["name", "kind", *(column for column in columns if column != "name")]
     return [{column: row.get(column, "-") for column in order} for row in rows]
@@ -429,6 +433,7 @@ KINDS: dict[str, Callable[[], builtins.list[Row]]] = {
     "recipes": _recipes,
     "zoo": _zoo,
 }
+ATTENTION_ENCODERS = ("star_transformer", "bp_transformer", "sac")  # models whose attention is no part of others
 GROUPS = {"attention": ("mechanisms", "mixers", "projections", "joins", "aligners")}  # listed together
 ALIASES = {"translators": "zoo", "vocabularies": "tokens", "text": "tokens"} | {
     kind.removesuffix("s"): kind for kind in KINDS if kind.endswith("s")

@@ -132,6 +132,22 @@ def test_performer_of_wide_heads_does_not_overflow():
     assert out.isfinite().all()
 
 
+@pytest.mark.parametrize("width", [128, 256])
+def test_performer_of_wide_heads_tells_keys_apart(width):
+    """Its numbers stay far from ε in float32: they are those of features without any shift, in float64."""
+    attend = PerformerAttention(width, features=64).float()
+    q, k, v = (torch.randn(1, 1, 16, width) for _ in range(3))
+
+    def positive(x):
+        x = x / width**0.25
+        return (x @ attend.projection.double().mT - x.square().sum(-1, keepdim=True) / 2).exp()
+
+    products = positive(q) @ positive(k).mT
+    expected = products / products.sum(-1, keepdim=True) @ v
+    assert (attend(q.float(), k.float(), v.float()) - expected).abs().max() < 0.01
+    assert (expected - v.mean(2, keepdim=True)).abs().max() > 0.5
+
+
 # -- random feature attention
 
 

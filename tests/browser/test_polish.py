@@ -73,6 +73,14 @@ def test_the_large_map_of_relevance_has_a_row_for_each_answer(page):
     page.until(lambda: percent(largest(page)) == pytest.approx(100 * shares.max(), rel=0.03), "the largest share")
 
 
+def test_what_is_asked_for_a_map_is_not_asked_of_the_next_one(page):
+    page.open("en-de")
+    choose_view(page, "relevance")
+    Select(page.one("#model")).select_by_value("fill-en")  # while lines of the map are under way
+    page.drawn()  # a refused line would be in the browser's console
+    page.until(lambda: largest(page).startswith("Largest"), "the other map")
+
+
 def single_query(heads=2):
     """One query over 3 x 4 patches and a token without a place; the patch in row 2, column 3 is strongest."""
     weights = torch.full((1, heads, 1, 13), 0.05)

@@ -60,6 +60,14 @@ def test_a_search_of_the_input_begins_by_itself(page):
     stage = page.all(".stage")
     page.one("nav [href='#search']").click()
     assert page.all(".stage") == stage  # once
+    page.one("nav [href='#attention']").click()
+    page.read("A man is sleeping.")
+    assert not page.all(".stage")  # nothing of the last text stands beside the new one
+    page.one("nav [href='#search']").click()
+    page.until(lambda: "sleeping" in page.texts("#search .heat thead th"), "a search of the new text")
+    Select(page.one("#search-model")).select_by_value("shakespeare")
+    assert not page.all("#search .heat thead th")
+    page.until(lambda: page.all(".stage"), "a search by the other model")
 
 
 def test_a_beam_is_stepped_to_the_translation_that_the_model_gives(page):

@@ -12,8 +12,10 @@ STORY = "Mary took the milk. Mary went to the kitchen. John went to the garden."
 def test_a_story_is_answered_and_drawn(tmp_path, capsys):
     words = ["answer", STORY, "Where is the milk?"]
     assert cli.main([*words, "-k", "2", "--see", str(tmp_path / "hops.png")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert [len(lines), lines[0].split("\t")[0]] == [2, "kitchen"]
+    assert said.err.strip() == f"regard: drawn: {tmp_path / 'hops.png'}"
     assert (tmp_path / "hops.png").stat().st_size > 1000
     assert cli.main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["label"] == "kitchen"
@@ -22,8 +24,11 @@ def test_a_story_is_answered_and_drawn(tmp_path, capsys):
 def test_an_extractive_reader_answers_too(tmp_path, capsys):
     regard.save(predictor("extractive_qa"), tmp_path / "reader")
     words = ["answer", "A cat sleeps.", "Who sleeps?", "--model", str(tmp_path / "reader")]
+    (tmp_path / "maps.png").touch()
     assert cli.main([*words, "--see", str(tmp_path / "maps.png")]) == 0
-    assert capsys.readouterr().out.strip() in "A cat sleeps."
+    said = capsys.readouterr()
+    assert said.out.strip() in "A cat sleeps."
+    assert "maps.png (in place of the file that was there)" in said.err
     assert (tmp_path / "maps.png").stat().st_size > 1000
 
 

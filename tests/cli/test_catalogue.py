@@ -61,6 +61,7 @@ def test_attention_is_listed_as_one_with_a_column_for_the_kind():
 
     rows = catalogue.list("attention")
     kinds = {"mechanism": MECHANISMS, "mixer": MIXERS, "projection": PROJECTIONS, "join": JOINS, "aligner": ALIGNERS}
+    kinds["model"] = catalogue.ATTENTION_ENCODERS
     assert {(row["kind"], row["name"]) for row in rows} == {(k, name) for k, table in kinds.items() for name in table}
     assert len({tuple(row) for row in rows}) == 1  # the same columns
     assert catalogue.show("attention/softmax") == catalogue.show("mechanisms/softmax")

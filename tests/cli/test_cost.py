@@ -77,7 +77,7 @@ def test_other_questions(words, said, capsys):
         (["gpt:tiny", "--decode", "--length", "100"], 1, "100 positions are needed, but 64 are learned"),
         (["gpt:tiny", "--devices", "5"], 1, "not divisible by 5 data-parallel devices; use --batch-size 30"),
         (["gpt:tiny", "--device", "h2000"], 1, "did you mean 'h200'?"),
-        (["gpt:tiny", "--optimizer", "adm"], 1, "did you mean 'adamw'?"),
+        (["gpt:tiny", "--optimizer", "adaw"], 1, "did you mean 'adamw'?"),
         (["gpt:tiny", "--tensor-parallel", "3", "--devices", "3"], 1, "does not divide the 4 (key) heads"),
         (["gpt:tiny", "--parallel", "pipeline"], 2, "auto, ddp or fsdp"),
         (["gpt:tiny", "--train", "--decode"], 2, "not train and decode"),

@@ -7,6 +7,7 @@ import pytest
 from regard import cli
 from regard.api import load
 from regard.attention import MECHANISMS
+from regard.core.errors import BadInput
 
 
 @pytest.fixture
@@ -48,6 +49,16 @@ def test_one_that_does_not_fit_does_not_lose_the_others(text, tmp_path, capsys):
     assert set(found["attention"]) == {"linear"}
     assert "no mask of kind causal" in found["refused"]["nystrom"]
     assert "nystrom: " in capsys.readouterr().err
+
+
+def test_what_does_not_fit_is_said_before_anything_is_measured(text, capsys, monkeypatch):
+    def measure(*_, **__):
+        raise BadInput("measured")
+
+    monkeypatch.setattr("regard.training.evaluate", measure)
+    assert run("--data", str(text), "--attention", "nystrom") == 1
+    said = capsys.readouterr().err
+    assert 0 < said.index("no mask of kind causal") < said.index("measured")
 
 
 def test_fine_tuning_starts_from_the_old_weights(tmp_path, capsys):

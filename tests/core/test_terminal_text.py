@@ -84,3 +84,10 @@ def test_lines_of_formulas_stay_lines_however_long_they_are():
     found = reflow(text, 60).splitlines()
     assert [found[0][:24], found[-1]] == ["    reformer    the same", "                bucket(x) = argmax [x R; -x R]"]
     assert found[-2].strip() == "O(r N (log N + w D))"
+
+
+def test_formulas_below_each_other_are_no_table_whose_first_row_names_the_columns():
+    lines = ["    softmax  o = exp(q k) v   / exp(q k)   O(N M)", "    linear   o = f(q) f(k) v  / f(q) f(k)  O(N + M)"]
+    found = reflow("\n".join(lines), 40).splitlines()
+    assert found[0].startswith("    softmax  o = exp(q k) v")
+    assert next(line for line in found if "linear" in line).startswith("    linear   o = f(q) f(k) v")

@@ -225,7 +225,7 @@ def test_saved_bytes_with_recompute_toggled():
         ({"shape": InputShape(batch=1, source=0, target=4)}, BadInput, "--source must be at least 1, got 0"),
         ({"shape": InputShape(batch=1, target=0)}, BadInput, "--target must be at least 1, got 0"),
         ({"config": resolve_config("rnnsearch", "tiny", []), "recompute": True}, Unsupported, "no repeated blocks"),
-        ({"optimizer": "adamm"}, UnknownName, "adamw"),
+        ({"optimizer": "adaw"}, UnknownName, "adamw"),
     ],
 )
 def test_impossible_scenario_is_refused_in_one_line(changes, error, message):

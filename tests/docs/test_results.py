@@ -115,6 +115,35 @@ def test_seeds_share_a_row_with_mean_and_range(isolated_script, tmp_path):
     assert "| 2,345,678 | 1, 2, 3 |" in page
 
 
+def story_folder(place, task, error, steps=100):
+    run_folder(place)
+    data = {"name": "stories", "corpus": "babi", "size": "1k", "tasks": [task]}
+    recipe = {"name": "memnn_babi", "data": data, "task": {"name": "story_answering"}, "train": {"steps": 100}}
+    result = json.loads((place / "result.json").read_text("utf-8")) | {"steps": steps, "tokens": 3300}
+    found = {"error": error, "failed": float(error > 0.05), "accuracy": 1 - error, "loss": 0.5, "questions": 1000}
+    evaluation = measured(0.0) | {"results": {"test": found}}
+    for name, content in (("recipe", recipe), ("result", result), ("evaluation", evaluation)):
+        (place / f"{name}.json").write_text(json.dumps(content), "utf-8")
+    return str(place)
+
+
+def test_models_of_one_task_each_become_one_run(isolated_script, tmp_path, capsys):
+    folders = [story_folder(tmp_path / f"{task}", task, error) for task, error in ((1, 0.0), (2, 0.1), (5, 0.02))]
+    words = ["--name", "single", "--system", "MemNN, single tasks", "--command", "regard train memnn_babi"]
+    assert isolated_script.main(["add", *folders, *words]) == 0
+    record = json.loads((tmp_path / "results" / "single.json").read_text("utf-8"))
+    assert record["corpus"] == "babi 1k, 3 tasks"
+    found = {score["metric"]: (score["value"], score["counts"]) for score in record["scores"]}
+    everything = {"questions": 3000}
+    assert found["error"] == (4.0, everything)
+    assert found["failed"] == (1.0, everything)
+    assert found["accuracy"] == (0.96, everything)
+    assert [record[key] for key in ("steps", "minutes", "tokens_per_second")] == [300, 16.5, 10.0]
+    for more in (story_folder(tmp_path / "again", 5, 0.0), str(run_folder(tmp_path / "other"))):
+        assert isolated_script.main(["add", *folders, more, *words]) == 1
+    assert "with one task each" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("missing", ["recipe.json", "result.json", "evaluation.json"])
 def test_unfinished_run_is_refused(isolated_script, tmp_path, capsys, missing):
     folder = run_folder(tmp_path / "run")

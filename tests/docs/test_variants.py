@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from regard.attention import MECHANISMS, MIXERS
+from regard.catalogue import ATTENTION_ENCODERS
 from regard.core.spec import resolve
 
 from .blocks import ROOT
@@ -27,10 +28,13 @@ def test_every_mechanism_stands_in_its_family(tables):
         family = resolve(MECHANISMS, name, "attention").traits.family
         section = page.split(f"### {family[0].upper()}{family[1:]}\n")[1].split("\n### ")[0]
         assert f"| `{name}` |" in section, f"{name} is not under {family}"
+    assert page.count("| `linear` |") == 1
+    for name in (*MIXERS, *ATTENTION_ENCODERS, *tables.OF_HEADS):  # the survey's models and ways to join heads, too
+        assert name == "multihead" or page.count(f"| `{name}` |") == 1, name
 
 
 def test_sentences_are_about_names_that_exist(tables):
-    assert set(tables.GOOD_FOR) <= {*MECHANISMS, *MIXERS}
+    assert set(tables.GOOD_FOR) <= {*MECHANISMS, *MIXERS, *ATTENTION_ENCODERS, *tables.OF_HEADS}
     assert all(sentence.endswith(".") for sentence in tables.GOOD_FOR.values())
 
 
@@ -74,4 +78,4 @@ def test_peers_are_shown_with_the_ratio_of_each_round(tables, monkeypatch, tmp_p
     lines = tables.expand("peers cuda").splitlines()
     one, other = (next(line for line in lines if f"bigbird, {part}" in line) for part in ("encoder", "attention"))
     assert "| 4,096 | 3,000 | 1,000 | 3.00 (2.90 to 3.10) | 900 | 300 | 3.00 (2.90 to 3.10) | 3 |" in one
-    assert "| 3,000 |  |  | 900 |  |  | 3 |" in other
+    assert "| 3,000 | - |  | 900 | - |  | 3 |" in other

@@ -94,6 +94,7 @@ OTHER_INPUTS = {  # models that take neither tokens nor images: settings and the
     "pointnet": ({"input_dim": 4, "widths": (8, 14), "head_widths": (10,)}, {"causal", "steps", "decoding"}),
     "graph_transformer": ({"input_dim": 3, "width": 12, "heads": 2, "layers": 2}, {"causal", "steps", "decoding"}),
     "gcn": ({"input_dim": 3, "width": 12, "dropout": 0.0, "head": "graph"}, {"causal", "steps", "decoding"}),
+    "gat": ({"input_dim": 3, "heads": 2, "head_dim": 6, "head": "graph"}, {"causal", "steps", "decoding"}),
     "siren": ({"positions": "harmonics(degrees=3)", "width": 7}, {"padding", "empty", "causal", "steps", "decoding"}),
     "dmn": ({"vocab": 13, "num_classes": 5, "width": 6}, {"empty", "causal", "steps", "decoding"}),
     "story_dnc": (

@@ -27,23 +27,24 @@ def test_gates_of_one_are_a_gru_and_gates_of_zero_keep_the_first_state():
     gru = nn.GRU(5, 5, batch_first=True).double()
     for name, value in episode.gru.named_parameters():
         getattr(gru, f"{name}_l0").data.copy_(value)
-    torch.testing.assert_close(episode.read(facts, torch.ones(3, 7).double()), gru(facts)[1][0])
-    assert (episode.read(facts, torch.zeros(3, 7).double()) == 0).all()
-    half = episode.read(facts[:, :1], torch.full((3, 1), 0.25).double())
+    _, inputs = episode.prepare(facts, facts[:, 0])
+    torch.testing.assert_close(episode.read(inputs, torch.ones(3, 7).double()), gru(facts)[1][0])
+    assert (episode.read(inputs, torch.zeros(3, 7).double()) == 0).all()
+    half = episode.read(inputs[:, :1], torch.full((3, 1), 0.25).double())
     torch.testing.assert_close(half, 0.25 * gru(facts[:, :1])[1][0])
 
 
 def test_attention_features_equal_a_loop():
     episode = model().episode
     facts, m, q = (torch.randn(*shape, 5, dtype=torch.float64) for shape in ((3, 4), (3,), (3,)))
-    w = episode.bilinear.weight
+    w, found = episode.bilinear.weight, episode.scores(facts, episode.prepare(facts, q)[0], m)
     for b in range(3):
         for s in range(4):
             c = facts[b, s]
             parts = [c, m[b], q[b], c * q[b], c * m[b], (c - q[b]).abs(), (c - m[b]).abs()]
             z = torch.cat([*parts, (c @ w @ q[b])[None], (c @ w @ m[b])[None]])
             wanted = episode.score(torch.tanh(episode.hidden(z)))[0]
-            torch.testing.assert_close(episode.scores(facts, m, q)[b, s], wanted)
+            torch.testing.assert_close(found[b, s], wanted)
 
 
 def test_facts_are_states_of_one_network_over_the_whole_story():

@@ -1,4 +1,4 @@
-"""Graph Transformer and GCN: padding and the order of the nodes change nothing, and the layers are the formulas."""
+"""Graph Transformer, GAT and GCN: padding and the order of nodes change nothing, and the layers are the formulas."""
 
 import pytest
 import torch
@@ -31,6 +31,7 @@ def models(head):
         ("graph_transformer", {"attend": "neighbors"}),
         ("graph_transformer", {"attend": "all"}),
         ("gcn", {"layers": 3, "residual": True}),
+        ("gat", {"layers": 3, "output_heads": 2}),
     ):
         more = {"edge_types": 2} if name == "graph_transformer" else {}
         model = build(name, size="tiny", input_dim=5, position_dim=2, head=head, **settings, **more).eval()
@@ -70,10 +71,14 @@ def test_a_batch_of_graphs_equals_its_singles_whatever_the_padding(head):
 
 def test_along_edges_a_node_reads_its_neighbours_and_itself_only():
     nodes, edges, positions = graphs()
-    model = next(models("nodes"))
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(nodes, edges, positions, LENGTHS)
-    for trace in seen.traces():
+    along, _, _, gat = models("nodes")
+    traces = []
+    for model in (along, gat):
+        with torch.no_grad(), regard.watch(model) as seen:
+            model(nodes, edges, positions, LENGTHS)
+        traces += seen.traces()
+    assert len(traces) == 2 + 3
+    for trace in traces:
         assert trace.weights.shape == (3, 2, 7, 7)
         for b, n in enumerate(LENGTHS.tolist()):
             allowed = (edges[b, :n, :n] > 0) | torch.eye(n, dtype=torch.bool)
@@ -115,19 +120,40 @@ def test_attention_is_a_loop_over_edges_with_a_bias_for_each_type_in_value_and_g
 
 def test_attention_over_a_list_of_edges_equals_the_masked_matrix_in_value_and_gradient(monkeypatch):
     nodes, edges, positions = graphs()
-    model = next(models("nodes"))
     assert not EdgeMask.is_sparse(edges > 0)  # too many for a list
-    found = []
-    for listed in (False, True):
-        monkeypatch.setattr(EdgeMask, "is_sparse", staticmethod(lambda allowed, listed=listed: listed))
-        model.zero_grad()
-        with regard.watch(model) as seen:
+    along, _, _, gat = models("nodes")
+    for model in (along, gat):
+        found = []
+        for listed in (False, True):
+            monkeypatch.setattr(EdgeMask, "is_sparse", staticmethod(lambda allowed, listed=listed: listed))
+            model.zero_grad()
             out = model(nodes, edges, positions, LENGTHS)
-        (out.sin() * (torch.arange(7) < LENGTHS[:, None])[..., None]).sum().backward()
-        gradients = [parameter.grad.clone() for parameter in model.parameters()]
-        found.append([out.detach(), *gradients, *(trace.weights for trace in seen.traces())])
-    for dense, listed in zip(*found, strict=True):
-        torch.testing.assert_close(listed, dense)
+            (out.sin() * (torch.arange(7) < LENGTHS[:, None])[..., None]).sum().backward()
+            gradients = [parameter.grad.clone() for parameter in model.parameters()]
+            with torch.no_grad(), regard.watch(model) as seen:
+                model(nodes, edges, positions, LENGTHS)
+            found.append([out.detach(), *gradients, *(trace.weights for trace in seen.traces())])
+        for dense, listed in zip(*found, strict=True):
+            torch.testing.assert_close(listed, dense)
+
+
+def test_graph_attention_is_that_of_the_paper():
+    nodes, edges, _ = graphs()
+    model = build("gat", size="tiny", input_dim=5, num_outputs=3, output_heads=2, head_dim=4).eval()
+    x = nodes[0]
+    for last, layer in enumerate(model.layers):
+        torch.nn.init.normal_(layer.bias)
+        heads = []
+        for h, (a, b, bias) in enumerate(zip(layer.query[:, 0], layer.key[:, 0], layer.bias[:, 0], strict=True)):
+            rows, size = [], len(a)
+            value = x @ layer.project.weight[h * size : (h + 1) * size].T
+            for n in range(7):
+                near = [m for m in range(7) if edges[0, n, m] > 0 or m == n]
+                score = torch.stack([torch.cat([a, b]) @ torch.cat([value[n], value[m]]) for m in near])
+                rows.append(torch.where(score > 0, score, 0.2 * score).softmax(0) @ value[near] + bias)
+            heads.append(torch.stack(rows))
+        x = torch.stack(heads).mean(0) if last else torch.nn.functional.elu(torch.cat(heads, 1))
+    torch.testing.assert_close(model(nodes[:1], edges[:1])[0], x)
 
 
 def test_a_graph_of_few_edges_is_attended_edge_by_edge_with_any_bias_and_none():
@@ -171,7 +197,7 @@ def test_positions_tell_apart_what_message_passing_cannot():
     for b, pairs in enumerate(cycles()):
         edges[b, pairs[0], pairs[1]] = 1
         places.append(laplacian_positions(pairs, 6, 3)[0].double())
-    for name in ("graph_transformer", "gcn"):
+    for name in ("graph_transformer", "gcn", "gat"):
         model = build(name, size="tiny", input_dim=5, position_dim=3, head="graph").eval()
         with torch.no_grad():
             plain = model(torch.ones(2, 6, 5), edges)

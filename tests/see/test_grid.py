@@ -55,6 +55,14 @@ def test_the_brightest_cells_are_the_aligned_ones():
         assert int(np.argmax(row)) == best
 
 
+def test_titles_are_inside_the_picture_of_a_small_map():
+    weights = torch.full((1, 2, 1, 2), 0.5)
+    trace = Trace("decoder.blocks.0.cross", weights, "cross").with_labels(["Hunde"], ["dogs", "."])
+    for figure in (see.alignment(trace), see.heads(trace), see.layers([trace]), see.alignment_path(trace)):
+        figure.canvas.draw()
+        assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.texts)
+
+
 def test_every_word_is_labelled():
     axes = see.alignment(cross()).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == list(GERMAN)
@@ -65,7 +73,7 @@ def test_default_is_the_mean_and_heads_go_by_their_number_in_the_model():
     trace = Trace("x", torch.rand(1, 2, 3, 3), heads=(4, 7))
     np.testing.assert_allclose(see.alignment(trace).axes[0].images[0].get_array(), trace.weights[0].mean(0), rtol=1e-6)
     np.testing.assert_array_equal(see.alignment(trace, 7).axes[0].images[0].get_array(), trace.weights[0, 1])
-    with pytest.raises(BadInput, match="no head 1; available: 4, 7"):
+    with pytest.raises(BadInput, match="no head 1 in x: it has heads 4, 7"):
         see.alignment(trace, 1)
 
 
@@ -94,6 +102,8 @@ def test_mask_is_filled_where_attention_is_allowed():
     picture = pixels(figure)
     seen, unseen = cell_colour(figure, picture, 3, 1), cell_colour(figure, picture, 1, 3)
     assert seen.sum() < unseen.sum()
+    title = see.mask(allow, title="a long title that is wider than the map under it").texts[0]
+    assert title.get_window_extent().x1 < title.figure.bbox.x1  # not cut off
     with pytest.raises(BadInput, match="bool matrix"):
         see.mask(torch.rand(3, 3))
     with pytest.raises(BadInput, match="names"):

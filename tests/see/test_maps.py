@@ -45,6 +45,8 @@ def test_maps_say_which_side_is_predicted():
     cross = to_maps(Trace("decoder.blocks.0.cross", torch.eye(3)[None, None], "cross"))
     assert cross.sides == ("output word", "looks at input word")
     assert cross.explanation == "Each row is an output word, its columns are the input words that it looks at."
+    read = to_maps(Trace("read_address", torch.eye(3)[None, None], "read"))
+    assert read.explanation == "Each row is a step, its columns are the cells that it looks at."
     sounds = to_maps(
         Trace("aligner", torch.eye(3)[None, None], "align").with_labels(("AY", "N", "</s>"), ("I", "n", "</s>"))
     )

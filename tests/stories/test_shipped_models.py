@@ -39,6 +39,8 @@ def test_translators_write_the_stored_translations(name):
     translate = regard.load(name)
     assert translate(ENGLISH, beam_size=1) == STORED[name]["greedy"]
     check_candidates(translate(ENGLISH, beam_size=4, num_candidates=2), STORED[name]["beam"])
+    typed = STORED[name].get("typed", {})  # as people type: no capital, no mark, names, contractions
+    assert dict(zip(typed, translate([*typed], beam_size=4), strict=True)) == typed
 
 
 def test_the_language_model_writes_the_stored_texts():

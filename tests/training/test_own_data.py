@@ -11,6 +11,7 @@ import regard
 from regard import cli
 from regard.core.errors import BadInput
 from regard.training import train
+from regard.training.comparison import compare_runs, table_lines
 from regard.training.own_data import KINDS, labelled_texts, make_plan, pairs, plan
 
 NAMES = ["data", "start", "model", "regularisation", "updates", "time"]
@@ -63,7 +64,7 @@ def places(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp_path):
+def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp_path, capsys):
     source = "fill-en" if kind == "labelled-texts" else None  # smaller than MiniLM, which is taken where installed
     found = make_plan(kind, places[kind], quick=True, source=source)
     assert [line[:16].strip() for line in found.lines] == NAMES
@@ -82,6 +83,12 @@ def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp
         assert str(predict("On day", max_new_tokens=5))
     else:
         assert set(predict(places[kind] / "nein" / "1.wav").probabilities) == {"ja bitte", "nein"}
+        assert cli.main(["classify", str(places[kind] / "ja bitte"), "--model", str(tmp_path / "run")]) == 0
+        assert all("/ja bitte/" in line for line in capsys.readouterr().out.splitlines())  # of a folder, the names
+        runs = compare_runs([tmp_path / "run", tmp_path / "run"])
+        assert max(map(len, table_lines(runs, 80))) <= 80 < max(map(len, table_lines(runs)))
+        assert cli.main(["train", "pears", "x"]) == cli.USAGE
+        assert "did you mean 'pairs'?" in capsys.readouterr().err
         again = make_plan(kind, places[kind], quick=True, source=str(tmp_path / "run"))
         assert again.recipe.train.init_from == str(tmp_path / "run")
         assert again.recipe.model.width == found.recipe.model.width

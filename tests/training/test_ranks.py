@@ -237,7 +237,7 @@ def _without_clocks(file):
         ("train.data_parallel=fsdp", "torchrun"),
         ("train.tensor_parallel=2", "torchrun"),
         ("train.data_parallel=dpp", "ddp"),
-        ("train.optimizer=adam", "adamw"),
+        ("train.optimizer=adm", "adam"),
     ],
 )
 def test_what_one_process_cannot_do_is_said_before_anything_is_written(recipe_file, tmp_path, setting, message):

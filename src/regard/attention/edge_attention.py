@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from regard.attention.mask import DenseMask
 from regard.core.positions import Bias
 from regard.core.shapes import Bool, Float, Int, Rows, Tensor
+from regard.core.tensor_memo import TensorMemo
 
 SHARE = 16  # pairs are listed where they are at most one in so many of all
 
@@ -32,7 +33,7 @@ class EdgeMask(DenseMask):
         """Return whether a list of pairs is faster than the matrix: few pairs on a CPU, in code not compiled."""
         if allowed.device.type != "cpu" or torch.compiler.is_compiling():
             return False
-        return int(allowed.sum()) * SHARE <= allowed.numel()
+        return int(allowed.count_nonzero()) * SHARE <= allowed.numel()
 
     @property
     def pairs(self) -> tuple[Int[Tensor, " E"], Int[Tensor, " E"], Int[Tensor, " E"]]:
@@ -41,6 +42,27 @@ class EdgeMask(DenseMask):
             b, n, m = self.allowed.nonzero().unbind(1)
             self._pairs = b, n, m
         return self._pairs
+
+
+def neighbor_mask(edges: Int[Tensor, "B N N"], lengths: Int[Tensor, " B"] | None) -> DenseMask:
+    """Return the mask by which every real node sees its neighbours and itself; `edges` n m is 0 without an edge."""
+    if lengths is None or (_unpadded_mask.takes(edges) and int(lengths.min()) == edges.shape[1]):
+        return _unpadded_mask(edges)
+    n = torch.arange(edges.shape[1], device=edges.device)
+    return _edge_mask(_neighbors(edges) & (n < lengths.to(edges.device)[:, None, None]))
+
+
+def _neighbors(edges: Int[Tensor, "B N N"]) -> Bool[Tensor, "B N N"]:
+    allowed = edges > 0
+    allowed.diagonal(dim1=1, dim2=2).fill_(True)
+    return allowed
+
+
+def _edge_mask(allowed: Bool[Tensor, "B N N"]) -> DenseMask:
+    return EdgeMask(allowed) if EdgeMask.is_sparse(allowed) else DenseMask(allowed)
+
+
+_unpadded_mask = TensorMemo(lambda edges: _edge_mask(_neighbors(edges)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,21 +97,29 @@ def edge_attention(
 ) -> Float[Tensor, "B H N E"]:
     """Return softmax attention over the pairs of a mask; a query without a pair gives zeros."""
     (batch, heads, count, _), (b, n, m) = q.shape, mask.pairs
-    row = b * count + n  # of the query, among those of all inputs
-    queries, (keys, values) = q.transpose(1, 2).flatten(0, 1), (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
-    other = b * k.shape[2] + m
-    scores = (queries.index_select(0, row) * keys.index_select(0, other)).sum(-1) * scale  # E H
+    queries, keys = (x.transpose(1, 2).flatten(0, 1) for x in (q, k))
+    scores = queries.index_select(0, b * count + n) * keys.index_select(0, b * k.shape[2] + m)
+    scores = scores.sum(-1) * scale  # P H
     if isinstance(bias, EdgeBias):
         scores = scores + bias.table[bias.kinds(b, n, m)].to(scores.dtype)
     elif bias is not None:
         scores = scores + bias.dense().to(scores.dtype).expand(batch, heads, -1, -1)[b, :, n, m]
+    return mix_pairs(scores, v, mask, count, dropout)
+
+
+def mix_pairs(
+    scores: Float[Tensor, "P H"], v: Float[Tensor, "B H M E"], mask: EdgeMask, queries: int, dropout: float = 0.0
+) -> Float[Tensor, "B H N E"]:
+    """Return the values of each query's pairs, weighted by the softmax of their scores."""
+    (batch, heads), (b, n, m) = v.shape[:2], mask.pairs
+    row = b * queries + n  # of the query, among those of all inputs
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     of_head = row[:, None].expand(-1, heads)
-    top = scores.new_full((batch * count, heads), float("-inf")).scatter_reduce(0, of_head, scores.detach(), "amax")
+    top = scores.new_full((batch * queries, heads), float("-inf")).scatter_reduce(0, of_head, scores.detach(), "amax")
     weights = (scores - top.index_select(0, row)).exp()
-    total = weights.new_zeros(batch * count, heads).index_add(0, row, weights)
+    total = weights.new_zeros(batch * queries, heads).index_add(0, row, weights)
     weights = (weights / total.index_select(0, row)).to(v.dtype)
     weights = F.dropout(weights, dropout) if dropout else weights
-    mixed = weights[..., None] * values.index_select(0, other)
-    out = v.new_zeros(batch * count, heads, v.shape[3]).index_add(0, row, mixed)
-    return out.unflatten(0, (batch, count)).transpose(1, 2)
+    mixed = weights[..., None] * v.transpose(1, 2).flatten(0, 1).index_select(0, b * v.shape[2] + m)
+    out = v.new_zeros(batch * queries, heads, v.shape[3]).index_add(0, row, mixed)
+    return out.unflatten(0, (batch, queries)).transpose(1, 2)

@@ -24,6 +24,7 @@ from regard.blocks import rnn as rnn
 from regard.blocks import rnn_decoder as rnn_decoder
 from regard.blocks import sampling_triton as sampling_triton
 from regard.blocks import sentence_vectors as sentence_vectors
+from regard.blocks import sparse_linear as sparse_linear
 from regard.blocks import text_heads as text_heads
 from regard.blocks import vector_attention_triton as vector_attention_triton
 from regard.blocks.autoregressive import AutoregressiveModel as AutoregressiveModel

@@ -41,9 +41,13 @@ FAILED, USAGE, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 70, 130, 141
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if words is None:  # the process ends with it: a last collection over all of torch's objects would take a second
-        # triton's bindings would report everything that is left as a leak, in thirty lines
-        atexit.register(lambda: None if "triton._C.libtriton" in sys.modules else gc.freeze())
+        atexit.register(_skip_last_collection)
     return run_with_error_handling(lambda: _run(sys.argv[1:] if words is None else words))
+
+
+def _skip_last_collection() -> None:
+    if "triton" not in sys.modules:  # its bindings print a page on stderr about every object that is left
+        gc.freeze()
 
 
 def run_with_error_handling(work: Callable[[], int]) -> int:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+GOOD = 0.9  # share of dense attention's scores
+
 
 def advise(
     length: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens of a sequence.")],
@@ -36,14 +38,23 @@ def advise(
     from regard.cost.advise import advise as find_advice
     from regard.cost.measurements import DENSE
 
-    found = find_advice(length, causal, device, accuracy)
+    found = find_advice(length, causal, device.lower(), accuracy)
     best, mode = found.best, "causal" if causal else "bidirectional"
     dense = next(each for each in found.candidates if each.name == DENSE)
     if best.name == DENSE:
         print(f"{DENSE}: dense attention is the fastest measured at {length:,} tokens, {mode}.")
     else:
-        score = "" if best.score is None else f", with {100 * best.score:.0f} % of its scores"
-        print(f"{best.name}: {best.speedup:.1f} times as fast as dense attention at {length:,} tokens, {mode}{score}.")
+        score = "how good it is was not measured" if best.score is None else f"{100 * best.score:.0f} % of its scores"
+        print(
+            f"{best.name}: {best.speedup:.1f} times as fast as dense attention at {length:,} tokens, {mode}; {score}."
+        )
+        good = next((each for each in found.candidates if each.name == DENSE or (each.score or 0) >= GOOD), dense)
+        if good.name == DENSE:
+            print(f"Nothing that is faster was measured to keep {100 * GOOD:.0f} % of its scores.")
+        elif good is not best:
+            why = f"the fastest of those that keep {100 * GOOD:.0f} % of its scores"
+            print(f"{good.name}: {why}, {good.speedup:.1f} times.")
+    shown = found.candidates if every else found.candidates[:10]
     rows = [
         {
             "name": each.name,
@@ -52,16 +63,18 @@ def advise(
             "MiB": f"{each.memory / 2**20:.0f}",
             "scores": "-" if each.score is None else f"{100 * each.score:.0f} %",
         }
-        for each in (found.candidates if every else found.candidates[:10])
+        for each in (shown if dense in shown else (*shown, dense))
     ]
-    if not every and dense not in found.candidates[:10]:
-        rows.append({"name": DENSE, "ms": f"{1000 * dense.seconds:.3g}", "times faster": "1.00",
-                     "MiB": f"{dense.memory / 2**20:.0f}", "scores": "100 %"})  # fmt: skip
     print(f"\n{format_table(rows)}\n\nForward and backward, {found.source}.")
-    if not any(each.score is not None for each in found.candidates if each.name != DENSE):
-        print("No scores were measured, so this says nothing about quality.")
+    if found.lengths != (length,):
+        print(f"Between what was measured at {' and '.join(f'{n:,}' for n in found.lengths)} tokens.")
+    if found.is_busy:
+        print("Other programs kept that machine busy, so the times are rough.")
+    tasks = sorted({task for each in found.candidates if each.name != DENSE for task in each.tasks})
+    if not tasks:
+        print(f"No scores of {'decoders' if causal else 'encoders'} were measured, so this says nothing about quality.")
     else:
-        print("Scores: share of dense attention's, over the tasks both were trained on (docs/variants.md).")
+        print(f"Scores: share of dense attention's, on {', '.join(tasks)} (docs/variants.md says what these are).")
     for name, why in found.left_out.items() if every else ():
         print(f"left out: {name} ({why})")
     return 0

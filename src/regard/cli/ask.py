@@ -67,7 +67,9 @@ def ask(
     else:
         inspection = inspect(found, item, name=model)
         answer = inspection.prediction  # type: ignore[attr-defined]
-        if answer.label != NOT_LEARNED:
+        if answer.label == NOT_LEARNED:
+            print_status(f"not drawn: {see}; the model does not look at a picture for a question that it never learned")
+        else:
             for line in draw(make_figure(inspection, source=picture.name), [see]):
                 print_status(line)
     answer = answer.top(k)

@@ -87,7 +87,9 @@ def classify(
         if labels is not None or pairs:
             raise typer.BadParameter("--labels and --pairs are for texts; leave them out for recordings")
         if model is None:
-            raise BadInput("no model that classifies recordings ships: train one (regard train audio FOLDER), --model")
+            raise BadInput(
+                "no model that classifies recordings ships: train one (regard train audio words) and give it: --model"
+            )
         return file_classifier.classify_files(text or (), model, Audio, "recording", k, as_json, device)
     are_images = images.are_images(text)
     if are_images and (labels is not None or pairs):

@@ -25,11 +25,12 @@ def compare(
     """
     from regard.cli import print_status
     from regard.cli.output_files import check_output_files, describe_write
+    from regard.core.terminal_text import terminal_width
     from regard.training.comparison import compare_runs, draw_runs, table_lines
 
     check_output_files([output] if output is not None else (), page=False)
     found = compare_runs(runs)
-    print("\n".join(table_lines(found)))
+    print("\n".join(table_lines(found, terminal_width())))
     if output is not None:
         line = describe_write(output)
         draw_runs(found, output)

@@ -47,7 +47,7 @@ def cost(
         str | None,
         typer.Option(help="dtype of matrix products: bfloat16 or float32.", show_default="bfloat16; float32 on a CPU"),
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="adamw, muon, adafactor or sgd, as a spec.")] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="adamw, adam, muon, adafactor or sgd, as a spec.")] = "adamw",
     accumulate: Annotated[int, typer.Option(help="Gradient accumulation: passes per update.")] = 1,
     beam_size: Annotated[int, typer.Option(help="Beams per sequence, with --decode.")] = 1,
     tokens: Annotated[

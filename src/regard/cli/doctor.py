@@ -80,13 +80,16 @@ def _machine(quick: bool, out: Path | None, as_json: bool) -> int:
 
 def _model(source: str, steps: int, as_json: bool) -> int:
     from regard.cli import FAILED
+    from regard.core.terminal_text import terminal_width, wrap
     from regard.doctor import examine
+    from regard.doctor.report import MESSAGE_COLUMN
 
-    bright = sys.stdout.isatty()
+    width = terminal_width()
 
     def say(finding: Finding) -> None:
         line = str(finding)
-        if bright:
+        if width:
+            line = "\n".join(wrap(line, width, hanging=MESSAGE_COLUMN))
             colour = {"ok": "32", "failed": "1;31", "skipped": "33"}[finding.state]
             line = f"\x1b[{colour}m{line[:9]}\x1b[0m{line[9:]}"
         print(line, flush=True)

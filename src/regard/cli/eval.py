@@ -119,6 +119,7 @@ def evaluate(
     from regard.cli.output_files import check_writable
     from regard.metrics.base import Metric
     from regard.training import evaluate as measure
+    from regard.training.evaluation import check_attention
 
     check_writable([output] if output is not None else ())  # before it is measured for an hour
     if str(folder) in PACKAGED_MODELS and str(folder) != IMAGENET:
@@ -135,11 +136,15 @@ def evaluate(
         how = {"weights": weights, "device": device, "data": own} | {
             k: value for k, value in given if value is not None
         }
-        found = measure(place, split, **how)
+        refused: dict[str, Any] = {}
+        for spec in attention or ():  # said before the model's own weights are measured for an hour
+            with _recording_refusal(refused, spec):
+                check_attention(place, spec, own)
+        found = measure(place, split, **how) | refused
         metrics = [Metric(**each) for each in found["metrics"]]
         for part, numbers in found["results"].items():
             print("\n".join(describe_report(part, numbers, metrics, found["split_size"])))
-        for spec in attention or ():
+        for spec in [each for each in attention or () if each not in refused.get("refused", ())]:
             with _recording_refusal(found, spec):
                 other = measure(place, split, attention=spec, **how)["results"]
                 for part, numbers in other.items():

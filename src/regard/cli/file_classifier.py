@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import BadInput, shorten, with_article
@@ -57,7 +58,7 @@ def classify_files(
         raise BadInput(f"there is no file {shorten(words[0], 300)}")
     classifier = prepare_predictor(found, device)
     print_status(describe_labels(name, classifier))
-    is_named = len(words) != 1
+    is_named = len(words) != 1 or Path(words[0]).is_dir()
 
     def named(result: Result) -> list[str]:
         return ["\t".join(filter(None, [printable(result.item.input) if is_named else "", *show_labels(result)]))]

@@ -53,6 +53,7 @@ def train(
       regard train --resume --out runs/french
     """
     from regard.cli import INTERRUPTED
+    from regard.core.errors import did_you_mean
     from regard.training import train as run
     from regard.training.recipe import RESERVED_NAMES
 
@@ -64,6 +65,9 @@ def train(
             raise typer.BadParameter(f"say where the data are: regard train {names[0]} PATH")
         return _train_own_data(names[0], names[1], minutes, changes, out, quick, resume, watch)
     if len(names) > 1:
+        hint = did_you_mean(names[0], RESERVED_NAMES)
+        if hint.startswith("did you mean"):
+            raise typer.BadParameter(f"there is no kind of data '{names[0]}'; {hint}")
         raise typer.BadParameter(f"one recipe at a time, not {' and '.join(names)}; settings are written key=value")
     recipe = names[0] if names else None  # None: that of the run to go on with
     if recipe is None and (not resume or out is None):

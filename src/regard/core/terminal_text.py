@@ -109,6 +109,8 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[list[str]]:
             end += 1
         if belongs is _continues:
             yield [" ".join([line, *(each.strip() for each in lines[start + 1 : end])])]
+        elif belongs is _same_columns and " = " in line:  # formulas below each other: no row has the columns' names
+            yield from ([row] for row in lines[start:end])
         else:
             yield [*lines[start:end]]
         start = end

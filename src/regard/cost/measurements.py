@@ -25,6 +25,8 @@ import regard
 from regard.core.errors import BadInput
 
 DENSE = "softmax"  # by the kernel of F.scaled_dot_product_attention
+DEVICES = ("cpu", "cuda")  # that benchmarks/variants.py measures
+MAX_LOAD = 2.0  # of the host by other programs; times above it are rough (benchmarks/harness.py)
 UPPER = 3  # lengths, the largest, over which the exponent is fitted
 MODES = ("bidirectional", "causal")
 
@@ -70,6 +72,26 @@ def peak_memory(record: Mapping[str, Any], name: str, mode: str) -> dict[int, fl
     """Return the bytes of the largest peak, by length."""
     cells = record["cases"].get(name, {}).get(mode, {})
     return {int(n): cell["memory"] for n, cell in cells.items() if "failed" not in cell}
+
+
+def is_busy(record: Mapping[str, Any]) -> bool:
+    """Return whether other programs kept the host busy while something of the record was measured."""
+    return any((case.get("measured", {}).get("load") or 0) > MAX_LOAD for case in record["cases"].values())
+
+
+def is_causal_task(run: Mapping[str, Any]) -> bool:
+    """Return whether the model of a scored run is causal: a GPT."""
+    recipe = str(run.get("recipe", run["task"]))
+    return recipe.endswith("_causal") or recipe.startswith("lm_")
+
+
+def neighbours(values: Times, length: int) -> tuple[int, ...]:
+    """Return the measured lengths that a value at this length is made of: itself, or the two around it."""
+    if length in values:
+        return (length,)
+    return max((n for n in values if n < length), default=length), min(
+        (n for n in values if n > length), default=length
+    )
 
 
 def fit_exponent(times: Times, upper: int = UPPER) -> float | None:

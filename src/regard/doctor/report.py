@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from regard.core.errors import UnknownName, did_you_mean
 
+MESSAGE_COLUMN = 23  # where the messages begin
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -27,6 +27,7 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Bool, Float, Int, Tensor
 
 NEG_INF = float("-inf")
+ALIGNED_FRAMES = 1024  # whose emissions are held at a time
 
 
 class Lattice(NamedTuple):
@@ -131,25 +132,28 @@ def forced_align(
     State 2i + 1 is label i, even states are blanks. Frames beyond a recording's length are -1; all frames are -1 where
     there is no alignment.
     """
-    lattice = Lattice.of(targets, target_lengths, blank)
-    emitted = _emission_log_probs(log_probs, lattice)
-    batch, frames, _ = emitted.shape
-    best, choices = _initial_alpha(emitted), []
-    for t in range(1, frames):
-        options = torch.stack(_predecessors(best, lattice.jumps))
-        best, choice = options.max(0)
-        best = best + emitted[:, t]
-        choices.append((choice, best))
-    scores = torch.stack([_initial_alpha(emitted), *(b for _, b in choices)], 1) if frames else emitted
-    total, state = _final_alpha(scores, frame_lengths, lattice.lengths).max(1)
+    lattice, frames = Lattice.of(targets, target_lengths, blank), log_probs.shape[1]
+    parts = (_emission_log_probs(part, lattice) for part in log_probs.split(ALIGNED_FRAMES, 1))
+    emitted = (emission for part in parts for emission in part.unbind(1))
+    best = last = _initial_alpha(_emission_log_probs(log_probs[:, :1], lattice))
+    choices = list[Tensor]()
+    for t, emission in enumerate(emitted):
+        if not t:
+            continue
+        best, choice = torch.stack(_predecessors(best, lattice.jumps)).max(0)
+        best = best + emission
+        choices.append(choice.to(torch.uint8))
+        last = torch.where((t < frame_lengths)[:, None], best, last)
+    ends = last[:, None] if frames else log_probs.new_zeros(len(log_probs), 0, 0)
+    total, state = _final_alpha(ends, frame_lengths.clamp(max=1), lattice.lengths).max(1)
     state = lattice.lengths - 1 - state
     path = [torch.full_like(state, -1)] * frames
     for t in range(frames - 1, -1, -1):
         in_alignment = (t < frame_lengths) & (total > NEG_INF)
         path[t] = torch.where(in_alignment, state, -1)
         if t:
-            state = torch.where(in_alignment, state - choices[t - 1][0].gather(1, state[:, None])[:, 0], state)
-    return torch.stack(path, 1) if frames else state.new_zeros(batch, 0), total
+            state = torch.where(in_alignment, state - choices[t - 1].gather(1, state[:, None])[:, 0], state)
+    return torch.stack(path, 1) if frames else state.new_zeros(len(log_probs), 0), total
 
 
 # -- recursion ---------------------------------------------------------------------------------------------------------

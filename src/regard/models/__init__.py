@@ -26,6 +26,7 @@ MODELS: Registry = {
     "pointnet": ("regard.models.pointnet", "PointNet"),
     "graph_transformer": ("regard.models.graph_transformer", "GraphTransformer"),
     "gcn": ("regard.models.gcn", "GCN"),
+    "gat": ("regard.models.gat", "GAT"),
     "siren": ("regard.models.siren", "SIREN"),
     "memnn": ("regard.models.memnn", "MemNN"),
     "memn2n": ("regard.models.memn2n", "MemN2N"),

@@ -20,6 +20,7 @@ from regard.models import dpt as dpt
 from regard.models import draw as draw
 from regard.models import efficientnet_lite as efficientnet_lite
 from regard.models import elmo as elmo
+from regard.models import gat as gat
 from regard.models import gcn as gcn
 from regard.models import gpt as gpt
 from regard.models import graph_transformer as graph_transformer
@@ -87,6 +88,7 @@ from regard.models.dpt import DPT as DPT
 from regard.models.draw import DRAW as DRAW
 from regard.models.efficientnet_lite import EfficientNetLite as EfficientNetLite
 from regard.models.elmo import ELMo as ELMo
+from regard.models.gat import GAT as GAT
 from regard.models.gcn import GCN as GCN
 from regard.models.gpt import GPT as GPT
 from regard.models.graph_transformer import GraphTransformer as GraphTransformer

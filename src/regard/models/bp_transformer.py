@@ -27,6 +27,7 @@ from torch import nn
 
 from regard.attention.gathered_attention import GatheredAttention, NeighbourGroup, Neighbours
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.protocol import Traits
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import ReluFeedForward
 from regard.core.config import field
@@ -63,6 +64,18 @@ SIZES: dict[str, dict[str, Any]] = {
 
 class BPTransformer(TextEncoder):
     """Tokens to the output of the head."""
+
+    traits = Traits(
+        cost="N k log(N / k) D",
+        paper="1911.04070",
+        masks=frozenset({"padding"}),
+        bias=False,
+        exact=False,
+        causality="none",
+        square=True,
+        positional=True,
+        family="sparse by position",
+    )
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.observed_weights import ObservedWeights
+from regard.blocks.rnn import GRUCell
 from regard.blocks.sentence_vectors import move_padding_last
 from regard.core.config import field
 from regard.core.shapes import Bool, Float, Int, Tensor
@@ -81,9 +82,10 @@ class DMN(ModelContract):
         real = torch.arange(sentences.shape[1], device=sentences.device) < story_lengths[:, None]
         facts = self._facts(sentences * real[..., None])
         q = self._states(self.question, questions, (questions != PAD).sum(1, keepdim=True))[:, 0]
+        asked, inputs = self.episode.prepare(facts, q)
         m, scores = q, []
         for hop in self.hops:
-            found, score = hop(facts, m, q, real)
+            found, score = hop(facts, asked, inputs, m, real)
             m = self.memory(found, m)
             scores.append(score)
         begin = q.new_zeros(q.shape[0], self.config.num_classes)
@@ -111,21 +113,41 @@ class Episode(nn.Module):
         self.score = nn.Linear(width, 1)
         self.gru = nn.GRUCell(width, width)
 
-    def scores(
-        self, facts: Float[Tensor, "B S D"], m: Float[Tensor, "B D"], q: Float[Tensor, "B D"]
-    ) -> Float[Tensor, "B S"]:
-        """Return the logits of the gates."""
-        m, q = (x[:, None].expand_as(facts) for x in (m, q))
-        products = [(facts * self.bilinear(x)).sum(-1, keepdim=True) for x in (q, m)]
-        z = torch.cat([facts, m, q, facts * q, facts * m, (facts - q).abs(), (facts - m).abs(), *products], -1)
-        return self.score(self.hidden(z).tanh()).squeeze(-1)
+    def prepare(
+        self, facts: Float[Tensor, "B S D"], q: Float[Tensor, "B D"]
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B S gates"]]:
+        """Return what all episodes need of the facts: the part of W₁ z + b₁ without m, and the inputs of the GRU."""
+        of_fact, of_q, _ = self._columns()
+        asked = F.linear(facts, of_fact, self.hidden.bias) + self._compare(facts, q, *of_q)
+        return asked, F.linear(facts, self.gru.weight_ih, self.gru.bias_ih)
 
-    def read(self, facts: Float[Tensor, "B S D"], gates: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
+    def scores(
+        self, facts: Float[Tensor, "B S D"], asked: Float[Tensor, "B S D"], m: Float[Tensor, "B D"]
+    ) -> Float[Tensor, "B S"]:
+        """Return the logits of the gates; `asked` is from `prepare`."""
+        return self.score((asked + self._compare(facts, m, *self._columns()[2])).tanh()).squeeze(-1)
+
+    def _columns(self) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return W₁ by what it is multiplied with: c; q and its comparison with c; m and its comparison with c."""
+        width = self.gru.hidden_size
+        c, m, q, *both, by_q, by_m = self.hidden.weight.split([*[width] * 7, 1, 1], 1)
+        return c, (q, torch.cat([*both[::2], by_q], 1)), (m, torch.cat([*both[1::2], by_m], 1))
+
+    def _compare(
+        self, facts: Float[Tensor, "B S D"], x: Float[Tensor, "B D"], of_x: Tensor, of_both: Tensor
+    ) -> Float[Tensor, "B S D"]:
+        """Return the part of W₁ z from x, c ⊙ x, |c - x| and c·W x, where x is m or q."""
+        row = x[:, None]
+        product = (facts * self.bilinear(row)).sum(-1, keepdim=True)
+        both = torch.cat([facts * row, (facts - row).abs(), product], -1)
+        return F.linear(both, of_both) + F.linear(row, of_x)
+
+    def read(self, inputs: Float[Tensor, "B S gates"], gates: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
         """Return the last state of the gated GRU over the facts."""
-        h = facts.new_zeros(facts.shape[0], facts.shape[2])
-        gates = gates.to(facts.dtype)
-        for fact, gate in zip(facts.unbind(1), gates[..., None].unbind(1), strict=True):
-            h = h + gate * (self.gru(fact, h) - h)
+        h = inputs.new_zeros(inputs.shape[0], self.gru.hidden_size)
+        for x, gate in zip(inputs.unbind(1), gates.to(inputs.dtype)[..., None].unbind(1), strict=True):
+            own = F.linear(h, self.gru.weight_hh, self.gru.bias_hh)
+            h = torch.lerp(h, GRUCell.next_state(x, own, (h,))[0], gate)
         return h
 
 
@@ -140,12 +162,13 @@ class Gate(nn.Module):
     def forward(
         self,
         facts: Float[Tensor, "B S D"],
+        asked: Float[Tensor, "B S D"],
+        inputs: Float[Tensor, "B S gates"],
         m: Float[Tensor, "B D"],
-        q: Float[Tensor, "B D"],
         real: Bool[Tensor, "B S"],
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"]]:
-        """Return what was read, and the logits of the gates."""
+        """Return what was read, and the logits of the gates; `asked` and `inputs` are from `Episode.prepare`."""
         (episode,) = self.shared
-        scores = episode.scores(facts, m, q)
+        scores = episode.scores(facts, asked, m)
         gates = self.observed((scores.sigmoid() * real)[:, None, None])[:, 0, 0]
-        return episode.read(facts, gates), scores
+        return episode.read(inputs, gates), scores

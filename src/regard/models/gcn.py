@@ -19,8 +19,10 @@ import torch
 from torch import nn
 
 from regard.blocks.points import mean_of_points, real_points
+from regard.blocks.sparse_linear import SparseLinear
 from regard.core.config import field
-from regard.core.shapes import Float, Int, Tensor
+from regard.core.shapes import Bool, Float, Int, Tensor
+from regard.core.tensor_memo import TensorMemo
 from regard.core.validation import validate
 from regard.models.contract import ModelContract
 
@@ -51,11 +53,10 @@ class GCN(ModelContract):
         self.config = config
         last = config.num_outputs if config.head == "nodes" else config.width
         sizes = [config.input_dim + config.position_dim, *[config.width] * (config.layers - 1), last]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.layers = nn.ModuleList(SparseLinear(a, b, dropout=config.dropout) for a, b in pairwise(sizes))
         for layer in self.layers:
             nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-        self.drop = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.width, config.num_outputs) if config.head == "graph" else None
 
     def forward(
@@ -73,7 +74,7 @@ class GCN(ModelContract):
             x = torch.cat([x, own], -1)
         average = normalized_adjacency(edges, lengths).to(x.dtype)
         for depth, layer in enumerate(self.layers):
-            mixed = average @ layer(self.drop(x))
+            mixed = average @ layer(x)
             if depth < len(self.layers) - 1 or self.head is not None:
                 mixed = torch.relu(mixed)
             x = mixed + x if self.config.residual and mixed.shape == x.shape else mixed
@@ -83,8 +84,16 @@ class GCN(ModelContract):
 
 def normalized_adjacency(edges: Int[Tensor, "B N N"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B N N"]:
     """Return D^-1/2 (A + I) D^-1/2 of the real nodes."""
-    real = real_points(edges, lengths)
+    if lengths is None or (_unpadded_adjacency.takes(edges) and int(lengths.min()) == edges.shape[1]):
+        return _unpadded_adjacency(edges)
+    return _normalized(edges, real_points(edges, lengths))
+
+
+def _normalized(edges: Int[Tensor, "B N N"], real: Bool[Tensor, "B N"]) -> Float[Tensor, "B N N"]:
     linked = (edges > 0) | (edges.mT > 0) | torch.eye(edges.shape[1], dtype=torch.bool, device=edges.device)
     linked = linked & real[:, None] & real[:, :, None]
     scale = linked.sum(-1).clamp(min=1).rsqrt()
     return scale[:, :, None] * linked * scale[:, None]
+
+
+_unpadded_adjacency = TensorMemo(lambda edges: _normalized(edges, real_points(edges, None)))

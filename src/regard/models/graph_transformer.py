@@ -25,12 +25,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from regard.attention.edge_attention import EdgeBias, EdgeMask
-from regard.attention.mask import DenseMask, Mask, PaddingMask
+from regard.attention.edge_attention import EdgeBias, EdgeMask, neighbor_mask
+from regard.attention.mask import Mask, PaddingMask
 from regard.attention.mixers import build_mixer
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import GeluFeedForward
 from regard.blocks.points import mean_of_points
+from regard.blocks.sparse_linear import SparseLinear
 from regard.core.config import field
 from regard.core.layer_state import PassState
 from regard.core.positions import Bias, PositionInfo, TensorBias
@@ -54,6 +55,7 @@ class Config:
     ffn: int | None = None  # None: twice the width
     attend: Literal["neighbors", "all"] = "neighbors"
     head: Literal["graph", "nodes"] = "graph"
+    input_dropout: float = field(0.0, low=0, below=1)  # of the numbers of the nodes
     dropout: float = field(0.0, low=0, below=1)
     attention_dropout: float = field(0.0, low=0, below=1)
     attention: Any = "softmax"  # a spec, a list of them (one a layer, cycled), or a module
@@ -71,7 +73,7 @@ class GraphTransformer(ModelContract):
         super().__init__()
         validate(config)
         self.config = config
-        self.embed = nn.Linear(config.input_dim, config.width)
+        self.embed = SparseLinear(config.input_dim, config.width, dropout=config.input_dropout)
         self.place = nn.Linear(config.position_dim, config.width, bias=False) if config.position_dim else None
         self.edge_bias = nn.Parameter(torch.zeros(config.edge_types + 2, config.heads))  # none, the types, itself
         self.drop = nn.Dropout(config.dropout)
@@ -122,13 +124,10 @@ class GraphTransformer(ModelContract):
         return normed
 
     def _mask_and_bias(self, nodes: Tensor, edges: Tensor, lengths: Tensor | None) -> tuple[Mask | None, Bias]:
-        n, bias = nodes.shape[1], EdgeBias(self.edge_bias, edges)
+        bias = EdgeBias(self.edge_bias, edges)
         mask: Mask | None = PaddingMask.from_lengths(nodes, lengths)
         if self.config.attend == "neighbors":
-            along = (edges > 0) | torch.eye(n, dtype=torch.bool, device=edges.device)
-            if lengths is not None:
-                along = along & (torch.arange(n, device=edges.device) < lengths.to(edges.device)[:, None, None])
-            if EdgeMask.is_sparse(along):
-                return EdgeMask(along), bias
-            mask = DenseMask(along)
+            mask = neighbor_mask(edges, lengths)
+            if isinstance(mask, EdgeMask):
+                return mask, bias
         return mask, TensorBias(bias.dense())  # made once for all layers

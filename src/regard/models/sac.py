@@ -30,6 +30,7 @@ from regard.attention.aligners.hard import ForcedChoices, entropy
 from regard.attention.gathered_attention import GatheredAttention, NeighbourGroup, Neighbours
 from regard.attention.masked_softmax import masked_softmax, upcast
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.protocol import Traits
 from regard.blocks.encoder import EncoderBlock
 from regard.blocks.feedforward import ReluFeedForward
 from regard.core.categorical import sample_categorical
@@ -68,6 +69,18 @@ SIZES: dict[str, dict[str, Any]] = {  # our own
 
 class SAC(TextEncoder):
     """Tokens to the output of the head."""
+
+    traits = Traits(
+        cost="N² a P + N a D",
+        paper="2003.09833",
+        masks=frozenset({"padding"}),
+        bias=False,
+        exact=False,
+        causality="none",
+        square=True,
+        positional=True,
+        family="sparse by content",
+    )
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

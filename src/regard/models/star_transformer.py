@@ -26,6 +26,7 @@ from torch import nn
 from regard.attention.gathered_attention import GatheredAttention, NeighbourGroup, Neighbours
 from regard.attention.mask import DenseMask, Mask
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.protocol import Traits
 from regard.core.config import field
 from regard.core.layer_state import LayerState, PassState
 from regard.core.shapes import Float, Int, Tensor
@@ -57,6 +58,18 @@ SIZES: dict[str, dict[str, Any]] = {  # our own
 
 class StarTransformer(TextEncoder):
     """Tokens to the output of the head."""
+
+    traits = Traits(
+        cost="N D",
+        paper="1902.09113",
+        masks=frozenset({"padding"}),
+        bias=False,
+        exact=False,
+        causality="none",
+        square=True,
+        positional=True,
+        family="sparse by position",
+    )
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -15,7 +15,17 @@ from matplotlib.figure import Figure
 
 from regard.core.errors import BadInput
 from regard.see.grid import grid_columns, linear_norm, panel_size, sqrt_norm
-from regard.see.layout import MARGIN, MUTED_INK, Layout, draw_map, font, label_columns, label_rows, max_label_width
+from regard.see.layout import (
+    MARGIN,
+    MUTED_INK,
+    Layout,
+    draw_map,
+    font,
+    label_columns,
+    label_rows,
+    max_label_width,
+    title_width,
+)
 from regard.see.maps import AttentionMaps, MapLike, to_maps
 from regard.see.token_display import visible
 
@@ -31,7 +41,8 @@ def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
     width, height = _side(m), _side(n)
     left, top = MARGIN + max_label_width(maps.rows) + 0.32, MARGIN + 0.36
     bottom = max_label_width(maps.columns) + 0.45
-    layout = Layout(left + width + 0.95, top + height + bottom)
+    title = visible(title) if title else _title(maps)
+    layout = Layout(max(left + width + 0.95, title_width(title)), top + height + bottom)
 
     norm = linear_norm([weights])
     axes = layout.axes(left, top, width, height)
@@ -43,7 +54,7 @@ def alignment_path(seen: MapLike, title: str | None = None) -> Figure:
     axes.set_ylabel(row_label, font=font(8), color=MUTED_INK)
     axes.set_xlabel(column_label, font=font(8), color=MUTED_INK)
     layout.colorbar(left + width + 0.15, top, height, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps), 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 
@@ -59,7 +70,8 @@ def compare_alignments(seen: Mapping[str, MapLike], title: str | None = None, li
     top, line = MARGIN + 0.4, 0.24  # line: the caption over each map
     full = columns * (lefts + width)
     down = line + height + below
-    layout = Layout(full + 0.95, top + -(-len(every) // columns) * down + MARGIN)
+    title = visible(title) if title else "the same output, aligned by each aligner"
+    layout = Layout(max(full + 0.95, title_width(title)), top + -(-len(every) // columns) * down + MARGIN)
 
     norm = sqrt_norm([maps.weights for maps in every.values()])
     for k, (name, maps) in enumerate(every.items()):
@@ -74,7 +86,7 @@ def compare_alignments(seen: Mapping[str, MapLike], title: str | None = None, li
         if lines:
             _draw_paths(axes, maps, 0.9)
     layout.colorbar(full + 0.18, top + line, height, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else "the same output, aligned by each aligner", 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 

@@ -27,6 +27,7 @@ from regard.see.layout import (
     label_rows,
     label_stride,
     max_label_width,
+    title_width,
 )
 from regard.see.maps import AttentionMaps, MapLike, to_all_maps, to_maps
 from regard.see.token_display import visible
@@ -48,7 +49,8 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
     slant = 0.72 if label_stride(wide) == 1 else 1.0  # sin 45° plus the letter height
     top = MARGIN + 0.34 + names * slant + 0.22
     right = max(0.85, names * slant + 0.1 if slant < 1 else 0.0)  # the last slanted label extends past the map
-    layout = Layout(left + width + right + MARGIN, top + height + 0.35)
+    title = visible(title) if title else _title(maps, head)
+    layout = Layout(max(left + width + right + MARGIN, title_width(title)), top + height + 0.35)
 
     norm = linear_norm([weights])
     axes = layout.axes(left, top, width, height)
@@ -64,7 +66,7 @@ def alignment(seen: MapLike, head: int | None = None, title: str | None = None) 
             ink = INK if share > 0.6 else "white" if share > 0.12 else "#8d8aa8"  # faint numbers for small weights
             axes.text(j, i, _number(weights[i, j]), ha="center", va="center", font=font(7), color=ink)
     layout.colorbar(left + width + 0.15, top, height, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else _title(maps, head), 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 
@@ -78,7 +80,9 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
     left, bottom = MARGIN + max_label_width(maps.rows, 7) + 0.1, max_label_width(maps.columns, 7) + 0.15
     top, gap, line = MARGIN + 0.52, 0.16, 0.22  # line: the caption over each map
     full = left + across * width + (across - 1) * gap
-    layout = Layout(full + 0.95, top + down * (line + height + gap) - gap + bottom + MARGIN)
+    title = visible(title) if title else maps.title
+    wide = max(full + 0.95, title_width(title, maps.explanation))
+    layout = Layout(wide, top + down * (line + height + gap) - gap + bottom + MARGIN)
 
     norm = sqrt_norm(list(maps.weights))
     for k, weights in enumerate(maps.weights):
@@ -92,7 +96,7 @@ def heads(seen: MapLike, title: str | None = None, captions: Sequence[str] = ())
         if k + across >= count:  # nothing below
             label_columns(axes, maps.columns, width / m, 7, above=False)
     layout.colorbar(full + 0.18, top + line, down * (line + height + gap) - gap - line, norm)
-    layout.text(MARGIN, MARGIN, visible(title) if title else maps.title, 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     layout.text(MARGIN, MARGIN + 0.24, maps.explanation, 8, MUTED_INK)
     return layout.figure
 
@@ -105,7 +109,10 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     captions = [_layer(maps) for maps in all_maps]
     left, top, gap = MARGIN + max_label_width(captions, 8) + 0.12, MARGIN + 0.74, 0.07
     full, long = left + most * (side + gap) - gap, len(all_maps) * (side + gap) - gap
-    layout = Layout(full + 0.95, top + long + MARGIN)
+    what = all_maps[0].title.split(", ")[-1] if len({maps.kind for maps in all_maps}) == 1 else "attention"
+    title = visible(title) if title else f"{what}, all layers and heads"
+    explanation = all_maps[0].explanation
+    layout = Layout(max(full + 0.95, title_width(title, explanation)), top + long + MARGIN)
 
     norm = sqrt_norm([maps.weights for maps in all_maps])
     for y, maps in enumerate(all_maps):
@@ -117,9 +124,8 @@ def layers(seen: Sequence[MapLike], title: str | None = None) -> Figure:
     for x, number in enumerate(common):
         layout.text(left + x * (side + gap) + side / 2, top - 0.17, f"head {number}", 8, align="center")
     layout.colorbar(full + 0.18, top, long, norm)
-    what = all_maps[0].title.split(", ")[-1] if len({maps.kind for maps in all_maps}) == 1 else "attention"
-    layout.text(MARGIN, MARGIN, visible(title) if title else f"{what}, all layers and heads", 11)
-    layout.text(MARGIN, MARGIN + 0.24, all_maps[0].explanation, 8, MUTED_INK)
+    layout.text(MARGIN, MARGIN, title, 11)
+    layout.text(MARGIN, MARGIN + 0.24, explanation, 8, MUTED_INK)
     return layout.figure
 
 
@@ -144,7 +150,8 @@ def mask(
         raise BadInput(f"Got {len(names[0])} row names and {len(names[1])} column names for a {n} x {m} mask.")
     wide, high = min(0.26, 8 / m), min(0.26, 8 / n)
     left, top = MARGIN + max_label_width(names[0]) + 0.32, MARGIN + 0.34 + max_label_width(names[1]) + 0.22
-    layout = Layout(left + max(m * wide, 2.2) + 0.5, top + n * high + 0.4)
+    title = visible(title)
+    layout = Layout(max(left + max(m * wide, 2.2) + 0.5, title_width(title)), top + n * high + 0.4)
 
     axes = layout.axes(left, top, m * wide, n * high)
     draw_map(axes, dense.cpu().numpy().astype(np.float32), Normalize(0, 1), ListedColormap(["#eceef3", "#3b6fb6"]))
@@ -157,7 +164,7 @@ def mask(
         axes.set_yticks(np.arange(n - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
         axes.tick_params(which="minor", length=0)
-    layout.text(MARGIN, MARGIN, visible(title), 11)
+    layout.text(MARGIN, MARGIN, title, 11)
     return layout.figure
 
 

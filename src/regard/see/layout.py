@@ -25,6 +25,7 @@ COLORMAP = "magma"  # perceptually uniform, safe for colour-blind readers
 # safe for colour-blind readers
 PALETTE = ("#2a6fb0", "#d8721e", "#2a8f6b", "#a33b5a", "#6a51a3", "#8a6d1d", "#3a9aa8", "#6b7285")
 MARGIN = 0.15  # inches
+MAX_TITLE = 12.0  # inches that a title may widen a figure to
 DPI = 150
 
 # Tried in this order where installed; DejaVu comes with matplotlib.
@@ -156,9 +157,21 @@ def label(word: str) -> str:
 
 def max_label_width(words: Sequence[str], size: float = 9) -> float:
     """Return the width in inches of the widest label."""
-    measure, style = TextToPath(), font(size)
     long = sorted({label(word) for word in words}, key=len)[-40:]  # the widest is among the longest
-    return max((measure.get_text_width_height_descent(w, style, ismath=False)[0] for w in long), default=0.0) / 72
+    return max((text_width(word, size) for word in long), default=0.0)
+
+
+def text_width(text: str, size: float = 9) -> float:
+    """Return the width of a line of text in inches."""
+    shown = replace_missing_glyphs(text)
+    return TextToPath().get_text_width_height_descent(shown, font(size), ismath=False)[0] / 72
+
+
+def title_width(title: str, explanation: str = "") -> float:
+    """Return the width in inches that a figure needs for its title, at 11 points, and the line below it, at 8."""
+    measure, lines = TextToPath(), ((replace_missing_glyphs(title), font(11)), (explanation, font(8)))
+    widest = max(measure.get_text_width_height_descent(text, style, ismath=False)[0] for text, style in lines)
+    return min(widest / 72 + 2 * MARGIN, MAX_TITLE)
 
 
 def truncate_to_width(text: str, width: float, size: float = 11) -> str:

@@ -52,6 +52,8 @@ class AttentionMaps:
     @property
     def sides(self) -> tuple[str, str]:
         """What rows are, and what columns are to them."""
+        if self.kind in ("read", "write"):  # of a memory
+            return "step", "looks at cell"
         if self.kind != "self" and self._are_characters:
             return "output token", "looks at input character"
         if self.kind != "self":
@@ -70,6 +72,7 @@ class AttentionMaps:
     def explanation(self) -> str:
         """What the rows and the columns are, in a sentence."""
         each, others = {
+            "step": ("a step", "the cells that it looks at"),
             "output word": ("an output word", "the input words that it looks at"),
             "output token": ("an output token", "the input characters that it looks at"),
             "character": ("a character", "the characters that it looks at"),

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import BadInput
+from regard.core.errors import BadInput, shorten
 from regard.metrics.base import Metric, find_metric
 from regard.training.loggers.progress import format_seconds, read_rows
 from regard.training.recipe import GROUPS, Recipe, load_saved_recipe, to_json
 
 LONGEST_CELL = 40  # characters of a setting
+SHORTEST_CELL = 12  # characters that a run has in a narrow terminal
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,11 @@ def _metrics(recipe: Recipe) -> tuple[Metric, ...]:
     return metrics
 
 
-def table_lines(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the lines of a table: a row for each number or setting, a column for each run."""
+def table_lines(runs: Sequence[Run], width: int | None = None) -> Iterator[str]:
+    """Yield the lines of a table: a row for each number or setting, a column for each run.
+
+    Cells that have no room within `width` characters are cut.
+    """
     rows: list[tuple[str, list[str]]] = [("", [run.name for run in runs])]
     recipes = [to_json(run.recipe) for run in runs]
     if len({run.recipe.name for run in runs}) > 1:
@@ -101,8 +105,11 @@ def table_lines(runs: Sequence[Run]) -> Iterator[str]:
         cells = ["-" if value is None else shown.format(value, unit=False) for value in values]
         cells = [cell + mark for cell, mark in zip(cells, marks, strict=True)]
         rows.append((shown.label, cells))
-    widths = [max(len(row[1][n]) for row in rows) for n in range(len(runs))]
     wide = max(len(name) for name, _ in rows)
+    if width is not None:
+        room = max(SHORTEST_CELL, (width - wide) // len(runs) - 2)
+        rows = [(name, [shorten(cell, room) for cell in cells]) for name, cells in rows]
+    widths = [max(len(row[1][n]) for row in rows) for n in range(len(runs))]
     for name, cells in rows:
         columns = [f"{cell:>{size}}" for cell, size in zip(cells, widths, strict=True)]
         yield "  ".join([f"{name:{wide}}", *columns]).rstrip()

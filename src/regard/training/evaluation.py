@@ -75,6 +75,13 @@ def evaluate(
     }
 
 
+def check_attention(folder: Path, attention: str, data: Any = None) -> None:
+    """Raise an error if the weights of a run or a saved model cannot be evaluated under another attention mechanism."""
+    is_run = (folder / "recipe.json").is_file()
+    model = build(load_saved_recipe(folder).model) if is_run else _load_saved_model(folder, data)[0]
+    replace_attention(model, attention)
+
+
 def default_splits(data: Any, is_given: bool) -> list[str]:
     """Return the splits to evaluate: of data that are given without splits all of them, else every test split."""
     known = data.splits()

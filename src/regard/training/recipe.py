@@ -64,7 +64,7 @@ class Train:
     gradient_checkpointing: bool = False  # store only the inputs of blocks and recompute the rest in the backward pass
     num_workers: int = 1  # threads that make batches
     gradient_accumulation_steps: int = 1  # batches an update
-    optimizer: str = "adamw"  # a spec: adamw, muon, adafactor, sgd
+    optimizer: str = "adamw"  # a spec: adamw, adam, muon, adafactor, sgd
     learning_rate: float = field(1e-3, low=0)  # the peak
     schedule: Literal["inverse_sqrt", "cosine", "linear", "wsd", "one_cycle", "constant"] = "inverse_sqrt"
     warmup_steps: int = field(4000, low=0)

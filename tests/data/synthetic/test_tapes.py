@@ -83,6 +83,7 @@ def test_bad_tapes_are_one_sentence():
         (CopyTape(bits=3), "101 102", "'102' is no vector"),
         (RepeatCopyTape(bits=3), "101", "how often"),
         (RepeatCopyTape(bits=3), "101 x0", "how often"),
+        (RecallTape(bits=1, item_vectors=1), "0 , 1", "after a question mark: 0 , 1 [?] 0"),
         (RecallTape(bits=1, item_vectors=1), "0 , 1 ? 1", "not one of those"),
         (RecallTape(bits=1, item_vectors=2), "0 , 1 ? 1", "an item has 2 vectors"),
     ):

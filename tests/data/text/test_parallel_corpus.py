@@ -1,11 +1,23 @@
 import gzip
+import re
+from itertools import chain, islice
 
 import pytest
 import torch
 
 from regard.core.errors import BadInput, UnknownName
 from regard.data import data_dir
-from regard.data.text.parallel_corpus import PairBatch, ParallelCorpus, count_target_tokens, read_pairs
+from regard.data.batching import StreamPosition
+from regard.data.text.parallel_corpus import (
+    LANGUAGES,
+    PHRASES,
+    PairBatch,
+    ParallelCorpus,
+    agreeing_rows,
+    count_target_tokens,
+    read_pairs,
+)
+from regard.data.text.table import read_table
 
 EN = ["a dog runs", "two cats sleep here", "a line\u2028break stays", "", "one"]
 DE = ["ein hund läuft", "zwei katzen schlafen hier", "ein zeilen\u2028umbruch bleibt", "leer", "eins"]
@@ -164,3 +176,47 @@ def test_without_a_validation_split_some_of_the_training_pairs_are_kept_for_it(t
     (tmp_path / "val.en").write_text("en x\n")
     (tmp_path / "val.de").write_text("de x\n")
     assert (len(data.read("train")[0]), data.read("val")) == (30, (["en x"], ["de x"]))
+
+
+def test_augmented_batches_depend_on_seed_epoch_and_row_alone(folder):
+    (folder / "train.en").write_text("I am Tom.\nWhere is Mary?\nI don't know.\nHello!\nMy name is Tom.\n")
+    corpus = data(folder, augment=True, batch_tokens=24).load("train")
+
+    def texts(seed, start, count):
+        items = islice(iter(corpus.stream(seed).start(start)), count)
+        return [corpus.tokenizer.decode(item.batch.source.tolist()) for item in items]
+
+    per_epoch = len(corpus.stream(1).order(0))
+    both = texts(1, StreamPosition(), 2 * per_epoch)
+    assert texts(1, StreamPosition(1, 1), per_epoch - 1) == both[per_epoch + 1 :]  # resumed in the second epoch
+    first, second = (sorted(chain(*part)) for part in (both[:per_epoch], both[per_epoch:]))
+    assert first != second
+    assert len({str(texts(seed, StreamPosition(), per_epoch)) for seed in range(5)}) == 5
+
+
+def test_of_many_targets_those_stay_that_agree_most():
+    source = ["Hi!", "Who?", "Hi!", "Hi!", "Hi!"]
+    target = ["Hallo!", "Wer?", "Hallo, du!", "Hallo!", "Grüezi mitenand!"]
+    assert agreeing_rows(source, target, 2) == [0, 1, 3]
+    assert agreeing_rows(source, target, 9) == [0, 1, 2, 3, 4]
+
+
+def test_phrases_are_added_to_training_alone(folder):
+    corpus = data(folder, phrases=2)
+    assert len(corpus.read("val")[0]) == len(EN)
+    source, target = corpus.read("train")
+    assert (source[: len(EN)], target[: len(DE)]) == (EN, DE)
+    assert (source.count("Good morning."), target.count("Guten Morgen.")) == (2, 2)
+    with pytest.raises(BadInput, match="phrases in en, fr, de, not in cs"):
+        data(folder, phrases=2, target="cs")._for_training([], [])
+
+
+@pytest.mark.skipif(not any((folder / "tatoeba").is_dir() for folder in data_dir.data_dirs()), reason="no Tatoeba")
+def test_no_phrase_is_held_out():
+    def plain(line):
+        return re.sub(r"[.!?,]", "", line.lower())
+
+    for target in ("fr", "de"):
+        corpus = ParallelCorpus("tatoeba", target=target)
+        held_out = {plain(line) for part in ("val", "test") for line in corpus.read(part)[0]}
+        assert not held_out & {plain(line) for line in read_table(PHRASES, LANGUAGES).column("en")}

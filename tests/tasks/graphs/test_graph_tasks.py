@@ -7,8 +7,7 @@ import torch
 
 import regard
 from regard.core.errors import BadInput
-from regard.data.graphs.citations import IGNORED
-from regard.data.graphs.graph_dataset import GraphDataset, fold_rows, stratified_folds
+from regard.data.graphs.graph_dataset import IGNORED, GraphDataset, fold_rows, stratified_folds
 from regard.modalities import Graph
 from regard.modalities.graph_preprocess import GraphPreprocess
 from regard.models import build
@@ -61,7 +60,7 @@ def fitted(task, name, **settings):
     return type(model)(task.fit(model.config))
 
 
-@pytest.mark.parametrize("name", ["graph_transformer", "gcn"])
+@pytest.mark.parametrize("name", ["graph_transformer", "gcn", "gat"])
 def test_a_classifier_learns_and_predicts_what_was_measured(name, tmp_path):
     task = graph_classification.Config().build(RingsAndPaths(positions="random_walk", position_dim=6))
     model = train(task, fitted(task, name), 150)
@@ -110,7 +109,7 @@ def test_a_regression_is_measured_in_the_unit_of_the_data():
 def test_nodes_without_a_label_do_not_count():
     task = node_classification.Config().build(RingsAndPaths(target="nodes"))
     batch = task.dataset("train").collate(torch.arange(16))
-    assert task.count(batch) == 2 * sum(range(4, 12))
+    assert task.count(batch) == task.dataset("train").count(batch) == 2 * sum(range(4, 12))
     found = task.evaluate(fitted(task, "graph_transformer"), "val")
     assert found["nodes"] == 2 * sum(range(4, 12))
     assert 0 < found["accuracy"] < 1

@@ -96,8 +96,10 @@ def test_command_asks_and_draws(tmp_path, capsys):
     assert cli.main([*words, "--see", str(tmp_path / "seen.png")]) == 0
     assert capsys.readouterr().out.split("\t")[0] in ("red", "blue")
     assert (tmp_path / "seen.png").stat().st_size > 1000
-    assert cli.main([*words[:2], "Who is there?", *words[3:], "--json"]) == 0
+    assert cli.main([*words[:2], "Who is there?", *words[3:], "--json", "--see", str(tmp_path / "unseen.png")]) == 0
     captured = capsys.readouterr()
+    assert "unseen.png; the model does not look" in captured.err
+    assert not (tmp_path / "unseen.png").exists()
     assert json.loads(captured.out)["label"] == NOT_LEARNED
     assert "who, there" in captured.err
     for view in ("heads", "layers"):

@@ -12,7 +12,14 @@ from regard.training.optimizers.optimizer import Optimizer, layer_factors, param
 from tests.training.run_ranks import together
 
 RULES = [*OPTIMIZERS, "sgd(nesterov=True)", "sgd(momentum=0)", "muon(nesterov=False)"]
-PLAIN = ["adamw", "sgd", "sgd(nesterov=True)", "sgd(momentum=0)", "muon"]  # those that have a fused form as well
+PLAIN = [
+    "adamw",
+    "adam",
+    "sgd",
+    "sgd(nesterov=True)",
+    "sgd(momentum=0)",
+    "muon",
+]  # those with a fused form
 
 
 def parameters(seed=0):
@@ -65,6 +72,10 @@ def adamw_reference(w, g, n, state, rate, weight_decay, name):
     return w - rate * weight_decay * w - rate * (m / (1 - 0.9**n)) / ((v / (1 - 0.98**n)).sqrt() + 1e-9)
 
 
+def adam_reference(w, g, n, state, rate, weight_decay, name):
+    return adamw_reference(w, g + weight_decay * w, n, state, rate, 0.0, name)
+
+
 def sgd_reference(w, g, n, state, rate, weight_decay, name, momentum=0.9, nesterov=False):
     pull = g + weight_decay * w
     m = state["m"] = momentum * state.get("m", 0) + pull
@@ -110,6 +121,7 @@ def adafactor_reference(w, g, n, state, rate, weight_decay, name):
 
 REFERENCES = {
     "adamw": adamw_reference,
+    "adam": adam_reference,
     "muon": muon_reference,
     "muon(nesterov=False)": lambda *a: muon_reference(*a, nesterov=False),
     "adafactor": adafactor_reference,
@@ -422,7 +434,7 @@ def test_layer_wise_decay_scales_the_first_step_of_each_layer(spec):
 
 # -- does it learn? ----------------------------------------------------------------------------------------------------
 
-RATES = {"adamw": 0.1, "muon": 0.3, "adafactor": 0.3, "sgd": 0.1}
+RATES = {"adamw": 0.1, "adam": 0.1, "muon": 0.3, "adafactor": 0.3, "sgd": 0.1}
 
 
 @pytest.mark.parametrize("spec", list(OPTIMIZERS))
@@ -447,7 +459,7 @@ def test_a_small_transformer_learns_to_reverse(spec):
     torch.manual_seed(1)
     model = Transformer(Config(vocab=12, width=32, heads=2, ffn=64, encoder_layers=1, decoder_layers=1, dropout=0.0))
     optimising = Optimizer(dict(model.named_parameters()), spec, clip_grad_norm=1.0, rows=muon.fused_projections(model))
-    rate = {"adamw": 3e-3, "muon": 3e-3, "adafactor": 0.03, "sgd": 0.1}[spec]
+    rate = {"adamw": 3e-3, "adam": 3e-3, "muon": 3e-3, "adafactor": 0.03, "sgd": 0.1}[spec]
     losses = []
     for n in range(120):
         source = torch.randint(4, 12, (32, 5))

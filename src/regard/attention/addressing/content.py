@@ -12,6 +12,7 @@ Graves et al.: Hybrid computing using a neural network with dynamic external mem
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 
 from regard.attention.addressing.base import Addressing
@@ -27,13 +28,18 @@ class ContentAddressing(Addressing):
         return word + 1
 
     def address(self, raw: Tensor, memory: Tensor, weights: Tensor, previous: Tensor) -> Float[Tensor, "*B H N"]:
-        similarity = unit(raw[..., :-1]) @ unit(memory).mT
+        similarity = (unit(raw[..., :-1]) @ memory.mT) * inverse_length(memory)[..., None, :]  # memory is not copied
         return (strength(raw[..., -1:]) * similarity).softmax(-1)
 
 
 def unit(x: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows W"]:
     """Return vectors of length one; those near zero stay short."""
-    return x * ((x * x).sum(-1, keepdim=True) + EPS).rsqrt()
+    return x * inverse_length(x)[..., None]
+
+
+def inverse_length(x: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows"]:
+    """Return 1 / √(x · x + ε)."""
+    return (torch.linalg.vecdot(x, x) + EPS).rsqrt()
 
 
 def strength(raw: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:

@@ -103,7 +103,7 @@ class _Linked(torch.autograd.Function):
             own = gradient[rows].clone()
             own.diagonal(dim1=-2, dim2=-1).zero_()
             along = own * links[rows]
-            to_write[rows] = (own @ last[rows][..., None]).squeeze(-1) - along.sum(-1) - along.sum(-2)
+            to_write[rows] = (last[rows][..., None, :] @ own.mT).squeeze(-2) - along.sum(-1) - along.sum(-2)
             to_last[rows] = (write[rows][..., None, :] @ own).squeeze(-2)
             _scale(own, write[rows], to_links[rows])
         return to_links, to_write, to_last

@@ -4,8 +4,9 @@
     csalr      A = C · softmax(q̃ kᵀ / √D),   C = softmax(q k̃ᵀ / √D) (softmax(q̃ k̃ᵀ / √D) + I)⁻¹     O(N L D + L³)
 
 The landmark attention map has L rows only; the combination coefficients C, from Nyström's approximation, spread it over
-the queries. The matrix between landmarks is stochastic and positive, so with the identity added it can always be
-inverted, without a pseudoinverse. Rows of A then sum to 1 / (1 + `ridge`): with I itself, to one half.
+the queries. The matrix between landmarks is stochastic and positive, so with the identity added it can be inverted,
+without a pseudoinverse. Two landmarks that attend to nothing but each other are the limit, [[0, 1], [1, 0]] + I; so the
+matrix counts 0.1 % less. Rows of A then sum to about 1 / (1 + `ridge`): with I itself, to one half.
 
 What was reconstructed: of the paper only the abstract was at hand (a landmark attention map and a combination
 coefficient map, landmarks by average pooling); that I is added before inverting is from Lin et al.'s survey. The paper
@@ -29,6 +30,8 @@ from regard.core.layer_state import LayerState
 from regard.core.positions import Bias
 from regard.core.shapes import Tensor
 from regard.core.validation import Range
+
+SHRINKAGE = 1e-3  # keeps the eigenvalues of the sum away from zero
 
 
 class CSALRAttention(Mechanism):
@@ -74,7 +77,8 @@ class CSALRAttention(Mechanism):
         between = masked_softmax(few_q @ few_k.mT, found[..., None, :]) * found[..., None]
         added = torch.where(found, self.ridge, 1.0).to(between.dtype)  # a landmark that does not exist stands alone
         from_landmarks = upcast(landmark_map.to(dtype) @ v)  # under autocast a product is of another dtype
-        # the matrix can always be inverted, and checking that waits for a GPU
+        between = between * (1 - SHRINKAGE if self.ridge else 1)
+        # the matrix can be inverted, and checking that waits for a GPU
         combined = torch.linalg.solve_ex(between + added.diag_embed(), from_landmarks).result
         return masked_softmax(q @ few_k.mT, found[..., None, :]).to(dtype) @ combined.to(dtype)
 

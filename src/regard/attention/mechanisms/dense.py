@@ -129,8 +129,9 @@ class PlacedAttention(DenseAttention):
 def scaled_products(
     q: Float[Tensor, "B H N D"], k: Float[Tensor, "B G M D"], scale: float | None = None
 ) -> Float[Tensor, "B H N M"]:
-    """Return q·k times the scale (None: 1/√D), in float32 at least."""
-    return upcast(q @ repeat_kv(k, q.shape[1]).mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    """Return q·k times the scale (None: 1/√D), in float32 at least; scaled before, since float16 ends at 65,504."""
+    q = q * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return upcast(q @ repeat_kv(k, q.shape[1]).mT)
 
 
 def dense_mask(

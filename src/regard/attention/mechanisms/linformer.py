@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention.mask import Mask
-from regard.attention.masked_softmax import masked_softmax, upcast
+from regard.attention.masked_softmax import masked_softmax
+from regard.attention.mechanisms.dense import scaled_products
 from regard.attention.protocol import Mechanism, Traits
 from regard.core.errors import RegardError, UnknownName, Unsupported, did_you_mean
 from regard.core.layer_state import LayerState
@@ -85,8 +86,7 @@ class LinformerAttention(Mechanism):
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         to_keys, to_values = (x[..., :m].to(v.dtype) for x in self._projections(layer_state))
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (to_keys @ k, to_values @ v))
-        scores = upcast(q @ k.mT) * (q.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        weights = masked_softmax(scores, None).to(v.dtype)
+        weights = masked_softmax(scaled_products(q, k, self.scale), None).to(v.dtype)
         return (F.dropout(weights, self.dropout) if self.dropout and self.training else weights) @ v
 
     def _projections(self, layer_state: LayerState | None) -> tuple[Tensor, Tensor]:

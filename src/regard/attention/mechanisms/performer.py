@@ -10,9 +10,9 @@ are estimated with small errors. The directions w are orthogonal within blocks o
 generalised kernel replaces exp by relu.
 
 What differs from the paper: its code subtracts from the exponents of the keys their largest one over all keys, future
-ones too. Here nothing of other keys is needed: w·k - |k|²/2 = |w|²/2 - |w - k|²/2 never exceeds |w|²/2, so one number
-known from the buffer keeps float32 from overflowing and cancels in the quotient. Queries subtract their own largest
-exponent, as there. So causal attention is causal to the bit, and can step.
+ones too. Here nothing of other keys is needed: w·k - |k|²/2 = |w|²/2 - |w - k|²/2 is seldom above a few, and what is
+above 60, of a key that lies upon a long w, counts as 60. Queries subtract their own largest exponent, as there. So
+causal attention is causal to the bit, and can step.
 
 Choromanski et al.: Rethinking Attention with Performers. ICLR 2021. arXiv:2009.14794
 """
@@ -75,8 +75,8 @@ class PerformerAttention(RandomKernelAttention):
     def key_features(self, k: Float[Tensor, "B G M D"]) -> Float[Tensor, "B G M R"]:
         if self.kernel == "relu":
             return self._relu(k)
-        bound = upcast(self.projection).square().sum(-1).amax() / 2
-        return self._exp(self._exponent(k) - (bound - LARGEST_EXPONENT).clamp(min=0), k)
+        # a constant that is subtracted would cancel, but features far below ε would all be the same
+        return self._exp(self._exponent(k).clamp(max=LARGEST_EXPONENT), k)
 
     def _exponent(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):  # an exponent needs more than three digits

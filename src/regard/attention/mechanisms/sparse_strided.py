@@ -58,12 +58,12 @@ class SparseStridedAttention(PatternAttention):
         """
         heads, n, stride = q.shape[1], q.shape[2], self.pattern.stride
         causal = is_causal(mask)
-        q, k, v = (_rows(repeat_kv(x, heads), stride) for x in (q, k, v))  # B H rows l D
+        q, k, v = (_rows(repeat_kv(x, heads), stride) for x in (q * self._scale(q), k, v))  # B H rows l D
         place = torch.arange(q.shape[2] * stride, device=q.device).view(-1, stride)
         near = _with_neighbours(place[None, None, ..., None] + 1, causal)[0, 0, ..., 0] - 1  # rows, keys; -1: none
         in_row = upcast(q @ _with_neighbours(k, causal).mT)
         in_column = upcast(q.transpose(2, 3) @ k.transpose(2, 3).mT).transpose(2, 3)
-        scores = torch.cat([in_row, in_column], -1) * self._scale(q)
+        scores = torch.cat([in_row, in_column], -1)
         to_row, to_column = near[:, None], place.T[None]
         at_n = place[..., None]
         allowed = torch.cat(

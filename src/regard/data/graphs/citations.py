@@ -19,10 +19,8 @@ import torch
 
 from regard.core.shapes import Tensor
 from regard.data.data_dir import find_dataset
-from regard.data.graphs.graph_dataset import GraphDataset
+from regard.data.graphs.graph_dataset import IGNORED, GraphDataset
 from regard.modalities.graph import Graph
-
-IGNORED = -100
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from regard.data.base import Dataset, DatasetSplit, TensorBatch
 from regard.modalities.graph import Graph
 from regard.modalities.graph_preprocess import GraphPreprocess
 
+IGNORED = -100  # the target of a node that is not in a split
+
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch(TensorBatch):
@@ -93,6 +95,10 @@ class GraphSplit(DatasetSplit[GraphBatch]):
         if len(self) == len(numbers) == 1:
             self._batch = batch
         return batch
+
+    def count(self, batch: GraphBatch) -> int:
+        """Return the targets: one of each graph, or those of its nodes that are not `IGNORED`."""
+        return int((batch.targets != IGNORED).sum()) if batch.targets.ndim > 1 else len(batch.targets)
 
     def contents(self) -> Iterable[Tensor]:
         yield self.targets

@@ -243,7 +243,9 @@ class RecallTape(TapeDataset):
         return TapeBatch(inputs, items[row, at + 1])
 
     def read_line(self, line: str) -> TapeBatch:
-        told, _, asked = line.partition("?")
+        told, mark, asked = line.partition("?")
+        if not mark:
+            raise BadInput(f"say which item to ask for, after a question mark: {self.example}")
         items = [self.read_vectors(item) for item in told.split(",")]
         question = self.read_vectors(asked)
         if any(len(item) != self.item_vectors for item in (*items, question)):

@@ -11,10 +11,17 @@ target begins with the begin token and ends with the end token:
 A single table (.tsv, .csv, .jsonl, .parquet) of two columns is read too: the columns called like the languages, or the
 first for the source and the second for the target; "all" is all of it. Without a validation split a part of the pairs,
 chosen once, is used.
+
+What people type is unlike a corpus. Three settings bring the training split nearer to it:
+
+    max_targets=2    of the translations of one source, those that agree most with the others
+    phrases=100      so many copies of everyday phrases (phrases.tsv: "Hello." is in few corpora)
+    augment=true     other names, numbers, contractions, case and final marks in every epoch (pair_augment.py)
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,14 +35,18 @@ from regard.core.errors import BadInput
 from regard.core.shapes import Int, Tensor
 from regard.data import data_dir
 from regard.data.base import Dataset, DatasetSplit, TensorBatch, longest_first
-from regard.data.batching import BatchStream, TokenBatches
+from regard.data.batching import BatchStream, OffsetBatches, TokenBatches, mix_seed
 from regard.data.class_folders import split_rows
 from regard.data.ragged import RaggedTensor, round_up
 from regard.data.text import moses
+from regard.data.text.pair_augment import augment_pair
 from regard.data.text.table import full_rows, read_lines, read_table
 
 if TYPE_CHECKING:
     from regard.tokens.tokenizer import Tokenizer
+
+
+PHRASES, LANGUAGES = Path(__file__).with_name("phrases.tsv"), ("en", "fr", "de")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +74,11 @@ class ParallelCorpus(Dataset):
     pad_to_multiple_of: int = 8  # of padded lengths: few shapes, aligned rows
     limit: int | None = None  # use only the first pairs of every split
     val_fraction: float = field(0.1, above=0, below=1)  # of the pairs, if there is no validation split
+    max_targets: int | None = field(None, low=1)  # of one source in training, those that agree most with the others
+    phrases: int = field(0, low=0)  # copies of every phrase of phrases.tsv (en, fr, de) in training
+    augment: bool = False  # change training pairs anew in every epoch (pair_augment.py)
 
-    quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512}  # noqa: RUF012
+    quick_settings = {"limit": 64, "vocab_size": 400, "batch_tokens": 512, "phrases": 1}  # noqa: RUF012
 
     @property
     def table(self) -> Path | None:
@@ -99,7 +113,22 @@ class ParallelCorpus(Dataset):
                     f"{self.corpus} has {len(sides[0])} pairs, too few to keep some for validation: add more"
                 )
             sides = [sides[0][row] for row in rows], [sides[1][row] for row in rows]
-        return sides[0][: self.limit], sides[1][: self.limit]
+        sides = sides[0][: self.limit], sides[1][: self.limit]
+        return self._for_training(*sides) if part == "train" else sides
+
+    def _for_training(self, source: list[str], target: list[str]) -> tuple[list[str], list[str]]:
+        if self.max_targets is not None:
+            rows = agreeing_rows(source, target, self.max_targets)
+            source, target = [source[row] for row in rows], [target[row] for row in rows]
+        if not self.phrases:
+            return source, target
+        table = read_table(PHRASES, LANGUAGES)
+        if missing := {self.source, self.target} - {*table.columns}:
+            raise BadInput(
+                f"data.phrases={self.phrases}: there are phrases in {', '.join(table.columns)}, not in "
+                f"{missing.pop()}; leave it at 0"
+            )
+        return source + table.column(self.source) * self.phrases, target + table.column(self.target) * self.phrases
 
     def preprocess(self, lines: Iterable[str], language: str) -> list[str]:
         """Return lines as the model sees them."""
@@ -206,6 +235,53 @@ class ParallelSplit(EncodedPairs):
         """Source and target as the model sees them."""
         settings = self.settings
         return settings.preprocess(self.raw[0], settings.source), settings.preprocess(self.raw[1], settings.target)
+
+    def stream(self, seed: int) -> BatchStream[PairBatch]:
+        plain = super().stream(seed)
+        if not self.settings.augment:
+            return plain
+        rows = self.usable()
+
+        def order(epoch: int) -> OffsetBatches:
+            return OffsetBatches(plain.order(epoch), epoch * len(rows))
+
+        def collate(picked: Tensor) -> PairBatch:
+            keys = [mix_seed(mix_seed(seed, int(i) // len(rows)), int(i) % len(rows)) for i in picked]
+            return self.collate_augmented(rows[picked % len(rows)], keys)
+
+        return BatchStream(order, collate, count_target_tokens)
+
+    def collate_augmented(self, rows: Int[Tensor, " B"], keys: Sequence[int]) -> PairBatch:
+        """Return these rows as a batch, changed by generators with these keys."""
+        settings, text = self.settings, self.tokenizer
+        languages = settings.source, settings.target
+        pairs = [
+            augment_pair(self.sides[0][row], self.sides[1][row], random.Random(key), languages)
+            for row, key in zip(rows.tolist(), keys, strict=True)
+        ]
+        source = encode_lines(text, [pair[0] for pair in pairs], [], [text.eos])
+        target = encode_lines(text, [pair[1] for pair in pairs], [text.bos], [text.eos])
+        return collate_pairs(source, target, torch.arange(len(pairs)), text.pad, settings.pad_to_multiple_of)
+
+
+def agreeing_rows(source: Sequence[str], target: Sequence[str], most: int) -> list[int]:
+    """Return the rows of pairs with at most so many targets of one source: those most like its others.
+
+    Two targets are alike by the share of groups of four characters that they have in common.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for row, line in enumerate(source):
+        rows_of.setdefault(line, []).append(row)
+    kept = []
+    for rows in rows_of.values():
+        if len(rows) > most:
+            groups = [{target[row][k : k + 4] for k in range(max(len(target[row]) - 3, 1))} for row in rows]
+            alike = [sum(2 * len(a & b) / (len(a) + len(b)) for b in groups) for a in groups]
+            rows = [
+                row for _, row in sorted(zip(alike, rows, strict=True), key=lambda pair: (-pair[0], pair[1]))[:most]
+            ]
+        kept += rows
+    return sorted(kept)
 
 
 def collate_pairs(

@@ -9,6 +9,7 @@ from typing import Any
 
 from regard import see
 from regard.core.errors import BadInput
+from regard.core.terminal_text import wrap
 from regard.core.trace import Trace
 from regard.interpret.figures.base import USUAL, FigureOptions, InspectionFigure
 from regard.see.map_views import SINK_MIN_WEIGHT
@@ -47,16 +48,16 @@ class TokenMapsFigure(InspectionFigure):
         lines = "\n".join(self.inspection.summary())
         if self.view == "layers":
             return lines
-        return f"{lines}\n\n{see.text_map(self.selected[0], self.options.head, width)}\n\n{self._caption()}"
+        return f"{lines}\n\n{see.text_map(self.selected[0], self.options.head, width)}\n\n{self._caption(width)}"
 
-    def _caption(self) -> str:
-        """Say which map is drawn, and what its rows and columns are."""
+    def _caption(self, width: int) -> str:
+        """Say which map is drawn, and what its rows and columns are, in lines of at most `width` characters."""
         maps, head = to_maps(self.selected[0]), self.options.head
         many = f", mean of {len(maps.heads)} heads" if len(maps.heads) > 1 else ""
         known = [mark for mark in _MARKS if mark in (*maps.rows, *maps.columns)]
         ends = [" ".join(f"{mark} is {_MARKS[mark]}." for mark in known), self.marks]
         title = f"{maps.title}{many if head is None else f', head {head}'}."
-        return "\n".join([title, maps.explanation, *filter(None, ends)])
+        return "\n".join(line for text in (title, maps.explanation, *filter(None, ends)) for line in wrap(text, width))
 
     def save(self, file: Path) -> None:
         first, head = self.selected[0], self.options.head

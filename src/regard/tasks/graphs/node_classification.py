@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.core.shapes import Float, Tensor
-from regard.data.graphs.citations import IGNORED
+from regard.data.graphs.graph_dataset import IGNORED
 from regard.metrics.base import ACCURACY, loss_metric
 from regard.tasks.graphs import graph_classification
 from regard.tasks.graphs.graph_classification import GraphClassification
@@ -41,7 +41,7 @@ class NodeClassification(GraphClassification):
     name, head, split_size, unit = "node_classification", "nodes", "nodes", "nodes"
 
     def count(self, batch: Any) -> int:
-        return int((batch.targets != IGNORED).sum())
+        return int(self.dataset("train").count(batch))
 
     def objective(self, out: Tensor, targets: Tensor) -> Float[Tensor, ""]:
         return F.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED)

@@ -11,7 +11,7 @@ Trained on short tapes, tested on long ones (data.synthetic.tapes): does the mod
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from regard.metrics.base import Metric, loss_metric
 from regard.modalities.text import Text
 from regard.tasks.base import SplitTask
 from regard.tasks.predictor import Predictor
+
+log = logging.getLogger("regard")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Tapes(SplitTask[TapeSplit]):
     def fit(self, config: Any) -> Any:
         longest = self.data.vectors(Size(self.data.max_length))
         if longest > (cells := getattr(config, "cells", longest)):
-            warnings.warn(_too_long(longest, cells), stacklevel=2)
+            log.warning(_too_long(longest, cells))
         return replace(config, input_dim=self.data.input_dim, output_dim=self.data.output_dim)
 
     def count(self, batch: TapeBatch) -> int:
@@ -131,8 +133,8 @@ class TapePredictor(Predictor):
         """Return the answer to one tape, a word of bits for each vector."""
         check_cancelled()
         tape = self.tape.read_line(line).to(next(self.model.parameters()).device)
-        vectors, cells = len(line.split()), getattr(self.model.config, "cells", None)
-        if cells is not None and vectors > cells:
-            warnings.warn(_too_long(vectors, cells), stacklevel=2)
+        told = [word for word in line.partition("?")[0].split() if word.strip("01") == ""]
+        if (cells := getattr(self.model.config, "cells", None)) is not None and len(told) > cells:
+            log.warning(_too_long(len(told), cells))
         bits = (answer_logits(self.model, tape)[0, :, : self.tape.bits] > 0).long().tolist()
         return " ".join("".join(map(str, word)) for word in bits)

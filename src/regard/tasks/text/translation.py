@@ -243,10 +243,11 @@ class Translator(Predictor):
     inputs = {"text": Text}  # noqa: RUF012
     outputs = Text
     options = GenerationConfig
-    examples = (
+    examples: ClassVar[tuple[Any, ...]] = (
         "Two dogs are playing in the snow.",
         "A man in a blue shirt is standing on a ladder cleaning a window.",
         "The little girl who climbs into the wooden house is laughing.",
+        "The animal did not cross the street because it was too tired.",
     )
     unsupported: ClassVar[Mapping[str, str]] = {
         "repetition_penalty": "is for models that continue a text",

@@ -1,6 +1,7 @@
-"""Update rules of the optimizer: from a gradient g to new weights w. Weight decay is decoupled, except in sgd.
+"""Update rules of the optimizer: from a gradient g to new weights w. Weight decay is decoupled, except in adam and sgd.
 
     adamw       w -= lr · m / √v              m, v: moving means of g and g²                    two numbers per weight
+    adam        the same, decay · w added to g first                                    two
     muon        w -= lr · orthogonal(m)       matrices inside blocks; AdamW for all else        one, two for the rest
     adafactor   w -= lr · |w| · g / √(rc)     v of a matrix as the product of a row and column  almost none
     sgd         w -= lr · m                   m: running sum of g                               one
@@ -18,6 +19,7 @@ from regard.core.spec import Registry
 
 OPTIMIZERS: Registry = {
     "adamw": ("regard.training.optimizers.adamw", "AdamW"),
+    "adam": ("regard.training.optimizers.adam", "Adam"),
     "muon": ("regard.training.optimizers.muon", "Muon"),
     "adafactor": ("regard.training.optimizers.adafactor", "Adafactor"),
     "sgd": ("regard.training.optimizers.sgd", "SGD"),

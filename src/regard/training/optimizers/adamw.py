@@ -44,10 +44,20 @@ class AdamW:
         self, parts: Sequence[ParameterState], learning_rate: float | Tensor, found_inf: Float[Tensor, ""]
     ) -> None:
         for same, weight_decay, factor in group_by_decay(parts):
-            weights, gradients = [p.weight for p in same], [p.gradient for p in same]
-            m, v, steps = ([p.local_state(name) for p in same] for name in ("exp_avg", "exp_avg_sq", "step"))
-            move = _fused if self.fused else _plain
-            move(weights, gradients, m, v, steps, learning_rate * factor, weight_decay, self.betas, self.eps, found_inf)
+            self.move(same, [p.gradient for p in same], learning_rate * factor, weight_decay, found_inf)
+
+    def move(
+        self,
+        same: Sequence[ParameterState],
+        gradients: Tensors,
+        learning_rate: float | Tensor,
+        weight_decay: float,
+        found_inf: Float[Tensor, ""],
+    ) -> None:
+        """Update parameters of one weight decay by these gradients."""
+        m, v, steps = ([p.local_state(name) for p in same] for name in ("exp_avg", "exp_avg_sq", "step"))
+        move, weights = _fused if self.fused else _plain, [p.weight for p in same]
+        move(weights, gradients, m, v, steps, learning_rate, weight_decay, self.betas, self.eps, found_inf)
 
     def describe(self) -> str:
         return "fused AdamW" if self.fused else "AdamW"

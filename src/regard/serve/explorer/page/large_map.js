@@ -115,7 +115,8 @@ class LargeMap {
     this.draw();
     const span = (from, count, all) => `${Math.floor(from)} to ${Math.min(all, Math.ceil(from + count)) - 1} of ${all}`;
     const shown = `Rows ${span(zoom.top, zoom.high, n)}, columns ${span(zoom.left, zoom.wide, m)}.`;
-    const most = this.tiles?.peak === undefined ? "" : this.largest();
+    const { whole } = view(this.store.selection.view, this.store.map()); // through all layers: it may take seconds
+    const most = this.tiles?.peak === undefined ? (whole ? "Computing…" : "") : this.largest();
     this.where.textContent = `${zoom.isWhole ? "" : shown} ${most}`;
   }
 

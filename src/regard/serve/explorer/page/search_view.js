@@ -52,6 +52,7 @@ class SearchView {
     this.at = 0;
     this.clock = null;
     this.turn = 0;
+    this.asked = false; // whether what stands there was searched
     this.build(host);
     store.on("models", () => this.open());
     store.on("model", () => this.follow(store.model?.name));
@@ -63,7 +64,7 @@ class SearchView {
 
   /** Whoever comes here first sees a search: that of the last input of the page, or of an example. */
   begin() {
-    if (location.hash === "#search" && !this.stage && !this.turn && this.words?.value) this.ask();
+    if (location.hash === "#search" && !this.asked && this.words?.value) this.ask();
   }
 
   build(host) {
@@ -103,7 +104,6 @@ class SearchView {
     }
     this.model.replaceChildren(...modelOptions(this.models));
     this.choose((this.models.find(({ name }) => name === this.store.model?.name) ?? this.models[0])?.name);
-    this.begin();
   }
 
   /** Follow the model of the page, if it can search. */
@@ -114,13 +114,29 @@ class SearchView {
   /** Take over the last input of the page, unless another was entered here. */
   take(inspection) {
     if (!inspection || inspection.model !== this.chosen?.name || this.touched) return;
-    if (this.words) this.words.value = inspection.inputs?.text ?? this.words.value;
-    else this.inputs = { inspection: inspection.id };
+    if (!this.words) {
+      this.inputs = { inspection: inspection.id };
+      return;
+    }
+    const text = inspection.inputs?.text ?? this.words.value;
+    if (text === this.words.value) return;
+    this.words.value = text;
+    this.forget();
+    this.begin();
+  }
+
+  /** Show no search: the last one is of another text, or of another model. */
+  forget() {
+    this.turn += 1; // nor the one under way
+    this.asked = false;
+    this.go.textContent = "Search";
+    this.clear(null);
   }
 
   choose(name) {
     this.chosen = this.models.find((one) => one.name === name);
     if (!this.chosen) return;
+    this.forget();
     this.model.value = name;
     this.inputs = null;
     this.touched = false;
@@ -129,16 +145,18 @@ class SearchView {
     const box = choice("Search", methods.map((value) => ({ value, title: METHODS[value], hint: HINTS[value] })), (method) => this.setMethod(method));
     this.methods.replaceChildren(box);
     this.setMethod(methods[0]);
+    this.begin();
   }
 
   text() {
     const known = this.store.models.find(({ name }) => name === this.chosen.name);
     this.words = element("textarea", { id: "search-text", rows: 3, spellcheck: "false", dir: "auto" });
-    this.words.value = known?.examples?.[0] ?? "";
+    const { inspection } = this.store;
+    const last = inspection?.model === this.chosen.name ? inspection.inputs?.text : null;
+    this.words.value = last ?? known?.examples?.[0] ?? "";
     this.words.addEventListener("input", () => {
       this.touched = true;
     });
-    this.take(this.store.inspection);
     return [labelled("Text", this.words)];
   }
 
@@ -192,6 +210,7 @@ class SearchView {
     const search = { method: this.method };
     for (const { name, control } of this.fields) if (control.value !== "") search[name] = Number(control.value);
     const turn = ++this.turn;
+    this.asked = true;
     this.fail(null);
     this.go.textContent = "Searching…";
     try {

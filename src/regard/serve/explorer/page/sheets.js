@@ -31,7 +31,11 @@ export function sheetOf(store) {
   const [who, what] = sides(chosen, map);
   if (chosen.whole) {
     const { querySide } = store;
-    const line = (index) => lineOf(store, chosen.value, index, axis);
+    const { inspection } = store;
+    const line = async (index) => {
+      if (store.inspection !== inspection) throw new Error("Another input is shown."); // lines under way end here
+      return lineOf(store, chosen.value, index, axis);
+    };
     const own = rows === columns;
     if (grid && query !== null) return patches({ id: [...id, query], axis, grid, shares, line: () => line(query), cell: () => ({}), at: () => null });
     const few = querySide.tokens.length <= MAX_LINES;

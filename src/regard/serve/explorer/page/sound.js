@@ -39,7 +39,7 @@ export class Sound {
   /** The button, and the place while it plays. */
   show() {
     const playing = !this.audio.paused && !this.audio.ended;
-    this.button.textContent = playing ? "⏸ Pause" : "▶ Play";
+    this.button.textContent = playing ? "Pause" : "▶ Play";
     const step = () => {
       if (this.audio.paused || this.audio.ended) return this.audio.ended && this.moved(null);
       this.moved(this.audio.currentTime);
