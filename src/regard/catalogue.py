@@ -648,12 +648,13 @@ def _saved_card(folder: Path, name: str | None = None) -> str:
     folder = stored.model_folder(folder)
     config = stored.read_json(folder / "config.json")
     if "format" not in config:
-        from regard.weights.other_folders import describe
+        from regard.weights.other_folders import NO_TASK, describe
 
         text, facts, settings = describe(folder, config)
-        use = f"regard run {folder} INPUT\nregard see INPUT --model {folder}\nregard cost {folder}"
+        runs = f"regard run {folder} INPUT\nregard see INPUT --model {folder}\n"
+        use = f"{runs if facts['task'] != NO_TASK and 'missing' not in facts else ''}regard cost {folder}"
         parts = [("Facts", _pairs(facts)), *([("Use", use)] if text else []), ("Settings", _pairs(settings))]
-        return _render_card("saved model", str(folder), text or _NOT_LOADED.format(facts["model"]), parts)
+        return _render_card("", str(folder), text or _NOT_LOADED.format(facts["model"]), parts)
     readme = folder / "README.md"
     card = readme.read_text(encoding="utf-8", errors="replace").strip() if readme.is_file() else "It has no card."
     task = config.get("task")
@@ -668,7 +669,7 @@ def _saved_card(folder: Path, name: str | None = None) -> str:
     parts = [("Facts", _pairs(facts))]
     if isinstance(settings, dict):
         parts.append(("Settings", _pairs(settings)))
-    return _render_card("zoo" if name else "saved model", name or str(folder), card, parts)
+    return _render_card("zoo" if name else "", name or str(folder), card, parts)
 
 
 _NOT_LOADED = "A {}, which Regard cannot load. In Python, regard.watch(model) shows what the model attends to."
@@ -733,7 +734,7 @@ def _card(kind: str, name: str, table: Registry, parts: Iterable[tuple[str, str]
 
 
 def _render_card(kind: str, name: str, text: str, parts: Iterable[tuple[str, str]]) -> str:
-    head = f"{kind}/{name}"
+    head = f"{kind}/{name}" if kind else name
     said = [head, "=" * len(head), "", text]
     for title, body in parts:
         said += ["", title, *(f"    {line}".rstrip() for line in body.splitlines())]

@@ -260,6 +260,8 @@ def test_folders_of_transformers_and_timm_have_cards(tmp_path):
     assert re.search(r"missing +tokenizer.json", card)
     assert re.search(rf"parameters +{sum(p.numel() for p in bert.parameters()):,}\n", card)
     assert f"regard cost {tmp_path / 'bert'}" in card
+    assert card.startswith(f"{tmp_path / 'bert'}\n===")
+    assert "regard run" not in card  # without its tokenizer it is the bare model
     llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=99, **sizes))
     llama.save_pretrained(tmp_path / "llama")
     card = catalogue.show(str(tmp_path / "llama"))

@@ -109,6 +109,14 @@ def test_stop_strings_may_be_written_with_escapes(tmp_path, capsys):
     assert row["candidates"][0]["finish_reason"] == "stop"
 
 
+def test_a_dash_is_stdin(folder, tmp_path, capsys, monkeypatch):
+    (tmp_path / "in.txt").write_bytes(b"two dogs\n")
+    with open(tmp_path / "in.txt", "rb") as file:
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(file))
+        assert call("generate", "-", "--model", folder, "--max-new-tokens", 2) == 0
+    assert capsys.readouterr().out.startswith("two dogs")
+
+
 def test_lines_of_stdin_are_prompts_and_a_bad_one_is_the_only_one_lost(folder, write, tmp_path, capsys, monkeypatch):
     (tmp_path / "in.txt").write_bytes(b"two dogs\n\nno one\n" + b"\xff\n" + ("a cat " * 30).encode() + b"\nn\n")
     with open(tmp_path / "in.txt", "rb") as file:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import regard
 from regard import cli
 from regard.api import zoo
 
@@ -76,6 +77,30 @@ def test_a_file_of_text_is_not_taken_for_a_text(translator_folder, tmp_path, mon
         assert cli.main(words) == 1
         assert "english.txt is a file, and a text is expected" in capsys.readouterr().err
     assert sorted(file.name for file in tmp_path.iterdir()) == ["english.txt"]
+
+
+def test_a_dash_is_the_line_of_stdin(translator_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for content, status in ((b"Two dogs.\n", 0), (b"One.\nTwo.\n", 1), (b"", 1)):
+        (tmp_path / "in").write_bytes(content)
+        with open(tmp_path / "in", encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert cli.main(["see", "-", "--model", str(translator_folder)]) == status
+    out, err = capsys.readouterr()
+    assert out.startswith("Two dogs.\n")
+    assert err.count("cannot look at this text: ") == 2
+
+
+def test_a_bare_model_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    regard.save(regard.build("bert", size="tiny", vocab=20, head=None), "bare")
+    assert cli.main(["see", "Two dogs.", "--model", "bare"]) == 1
+    assert cli.main(["run", "bare", "Two dogs."]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "regard: bare is a BERT, the bare model without a task; in Python, regard.watch(model) shows its attention",
+        "regard: bare is a BERT, the bare model: it has no task and no declared inputs",
+    ]
 
 
 def test_a_story_is_printed_as_what_each_hop_reads(tmp_path, monkeypatch, capsys):

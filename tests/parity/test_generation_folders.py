@@ -60,9 +60,10 @@ def generated(kind, peer, tokenizer, line, **settings):
     ids = tokenizer.encode([line])[0]
     source = torch.tensor([ids if kind == "gpt2" else [*ids, tokenizer.eos]])
     special = {tokenizer.pad, tokenizer.bos, *([tokenizer.unk] if kind == "gpt2" else [])} - {tokenizer.eos}
-    banned = sorted(special if kind != "marian" else {tokenizer.pad})
+    ids_of = {"gpt2": sorted(special), "marian": [tokenizer.pad], "t5": []}
+    banned = [[i] for i in ids_of[kind]] or None
     with torch.no_grad():
-        found = peer.generate(source, attention_mask=torch.ones_like(source), bad_words_ids=[[i] for i in banned],
+        found = peer.generate(source, attention_mask=torch.ones_like(source), bad_words_ids=banned,
             **settings)  # fmt: skip
     rows = [row[source.shape[1] if kind == "gpt2" else 1 :].tolist() for row in found]
     return [tuple(row[: row.index(tokenizer.eos)] if tokenizer.eos in row else row) for row in rows]

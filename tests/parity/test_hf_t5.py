@@ -215,7 +215,7 @@ def test_a_loaded_folder_generates_like_transformers(tmp_path):
         max_new_tokens=7,
         num_beams=1,
         do_sample=False,
-        bad_words_ids=[[PAD]] + [[n] for n in range(len(tokenizer), VOCAB)],
+        bad_words_ids=[[n] for n in range(len(tokenizer), VOCAB)],
     )
     assert answer(prompts, beam_size=1, max_new_tokens=7) == tokenizer.batch_decode(expected, skip_special_tokens=True)
 

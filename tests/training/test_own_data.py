@@ -175,6 +175,21 @@ def test_too_few_data_are_refused_in_a_sentence(kind, content, sentence, tmp_pat
         make_plan(kind, place)
 
 
+def test_too_many_labels_are_counted_in_the_whole_file(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\n" + "".join(f"a text,{n}\n" for n in range(1500)))
+    with pytest.raises(BadInput, match="has 1,500 different labels; expected at most 1,000"):
+        make_plan("labelled-texts", tmp_path / "t.csv")
+
+
+def test_a_run_is_not_mixed_with_other_files(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("a text")
+    assert cli.main(["train", "text", str(tmp_path / "notes.txt"), "--out", str(tmp_path)]) == 1
+    assert cli.main(["train", "text", str(tmp_path / "notes.txt"), "--out", str(tmp_path / "notes.txt")]) == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path} holds other files (notes.txt); give a new folder" in said
+    assert f"{tmp_path / 'notes.txt'} is a file; give a folder" in said
+
+
 def make_photos(place, *names):
     for name in names:
         (place / name).parent.mkdir(parents=True, exist_ok=True)

@@ -72,6 +72,7 @@ def generate(
     from regard.cli import lines, print_status
     from regard.cli.batch_runner import BatchRunner, line_items
 
+    prompt = None if prompt == ["-"] else prompt
     for each in prompt or ():
         lines.check_no_file(each)
     source = iter([[lines.Line(*each) for each in enumerate(prompt, 1)]]) if prompt else lines.read_lines(None, "text")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.options import Device, Json, make_options
-from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean, with_article
+from regard.core.errors import BadInput, RegardError, UnknownName, did_you_mean
 
 if TYPE_CHECKING:
     from regard.cli.batch_runner import Item, Result
@@ -67,12 +67,10 @@ def run(
         return 0
     from regard.cli import print_status
     from regard.cli.batch_runner import BatchRunner, argument_items
-    from regard.cli.prepare import load_predictor, prepare_predictor
+    from regard.cli.prepare import load_predictor_as, prepare_predictor
     from regard.tasks.predictor import Predictor
 
-    found = load_predictor(model)
-    if not isinstance(found, Predictor):
-        raise BadInput(f"{model} is {with_article(type(found).__name__)} without a task, so it has no declared inputs.")
+    found = load_predictor_as(Predictor, model, "the bare model: it has no task and no declared inputs")
     if "--help" in words or "-h" in words:
         from regard.core.terminal_text import terminal_width
 

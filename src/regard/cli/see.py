@@ -167,6 +167,7 @@ def see(
       regard see "The animal was tired." --mechanisms -o gallery.html
     """
     from regard.cli import print_status
+    from regard.cli.lines import read_lines
     from regard.cli.prepare import prepare_predictor
     from regard.interpret.figures import FigureOptions, figure_class, make_figure
     from regard.interpret.inspection import inspect, inspection_class
@@ -174,6 +175,8 @@ def see(
 
     if mechanisms:
         return draw_mechanisms(inputs, output[0] if output else free_name(Path("mechanisms.html")))
+    if inputs == ["-"]:
+        inputs = ["\n".join(line.text for window in read_lines(inputs, "text") for line in window)]
     files = output or [free_name(Path("attention.png"))]
     check_output_files(files)
     name, found = _load(model, inputs, from_, to)
@@ -265,8 +268,9 @@ def _load(model: str | None, inputs: Sequence[str], source: str | None, target: 
     from regard.cli.answer import DEFAULT as STORIES
     from regard.cli.load_translator import load_translator
     from regard.cli.photos import default_photo_model
-    from regard.cli.prepare import load_predictor
+    from regard.cli.prepare import load_predictor_as
     from regard.modalities.classes import Classes
+    from regard.tasks.predictor import Predictor
 
     word, is_question = inputs[0], len(inputs) == 2 and not (source or target)
     if model is None and is_question and images.are_images([word]):
@@ -282,7 +286,8 @@ def _load(model: str | None, inputs: Sequence[str], source: str | None, target: 
         if hint := images.photo_hint():
             print_status(hint)
     if model is not None and not source and not target:
-        return model, load_predictor(model)
+        bare = "the bare model without a task; in Python, regard.watch(model) shows its attention"
+        return model, load_predictor_as(Predictor, model, bare)
     translator = load_translator(model, source, target if target or model else "de")
     return model or f"{translator.source}-{translator.target}", translator
 

@@ -106,6 +106,10 @@ def _train_own_data(
                 raise BadInput(
                     f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)"
                 )
+            if folder.exists() and not folder.is_dir():
+                raise BadInput(f"{folder} is a file; give a folder for the run (--out)")
+            if folder.is_dir() and (others := sorted(p.name for p in folder.glob("[!.]*"))):  # photos, say
+                raise BadInput(f"{folder} holds other files ({others[0]}); give a new folder for the run (--out)")
             given = dict(change.split("=", 1) for change in changes)
             device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
             source = given.get("train.init_from")

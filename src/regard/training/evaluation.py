@@ -133,7 +133,7 @@ def dataset_for_model(folder: Path, corpus: str, **changes: Any) -> Any:
     task = task_config_class(name)
     if not hasattr(task, "eval_data"):
         raise BadInput(
-            f"a model of the task '{name}' can only be evaluated in the folder of its run; {folder} is not one"
+            f"a model of the task '{name}' can only be evaluated in the folder of its run, which says how data are read"
         )
     return task.eval_data(corpus, saved, **changes)
 

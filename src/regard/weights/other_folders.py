@@ -21,13 +21,16 @@ MAX_HEADER = 100 * 2**20  # bytes of the header of a .safetensors file
 MAX_LABELS, MAX_VALUE = 8, 60  # labels that are named, and characters of a setting
 
 
+NO_TASK = "none (the bare model)"
+
+
 def describe(folder: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return a sentence about the model of a folder, its facts, and the settings of its config.json."""
     sentences, architecture = (folder / "modules.json").is_file(), config.get("architecture")
     library = "sentence-transformers" if sentences else "timm" if isinstance(architecture, str) else "transformers"
     name = str(architecture) if library == "timm" else _architecture(config)
     task = "embedding" if sentences else _task(folder, name, config)
-    facts = {"library": library, "model": name, "task": "-" if task is None else task or "none (the bare model)"}
+    facts = {"library": library, "model": name, "task": "-" if task is None else task or NO_TASK}
     if labels := _labels(config):
         named = ", ".join(labels[:MAX_LABELS]) + (", …" if len(labels) > MAX_LABELS else "")
         facts["labels"] = f"{len(labels)}: {named}"
@@ -87,6 +90,8 @@ def _task(folder: Path, name: str, config: Mapping[str, Any]) -> str | None:
     tasks = {"detr": "object_detection", "dpt": "depth_estimation", "imagegpt": "image_generation"}
     if kind == "dpt" and "Segmentation" in name:
         return "semantic_segmentation"
+    if module is not None and (name.endswith("Model") or config.get("num_classes") == 0):
+        return ""
     return None if module is None else tasks.get(kind, "image_classification")
 
 

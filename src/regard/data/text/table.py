@@ -22,6 +22,7 @@ import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def _without_ragged(file: Path, rows: Rows, columns: int, what: str, hint: str =
     if len(ragged) > MOST_RAGGED * len(rows):
         raise BadInput(f"{file}, {why.format('')}")
     more = f" (and {len(ragged) - 1:,} more like it)" if len(ragged) > 1 else ""
-    log.warning(f"left out {why.format(f' of {file}')}{more}")
+    _warn_once(f"left out {why.format(f' of {file}')}{more}")
     return [(number, cells) for number, cells in rows if len(cells) == columns]
 
 
@@ -261,8 +262,13 @@ def full_rows(file: Path, rows: Rows, names: Sequence[str], quiet: bool = False)
         raise BadInput(f"{file}, line {number}: {name} is empty")
     more = f", and {len(empty) - 1:,} more like it" if len(empty) > 1 else ""
     if not quiet:
-        log.warning(f"left out line {number} of {file}: {name} is empty{more}")
+        _warn_once(f"left out line {number} of {file}: {name} is empty{more}")
     return [(number, cells) for number, cells in rows if all(cells)]
+
+
+@cache
+def _warn_once(line: str) -> None:
+    log.warning(line)  # a run reads its table several times
 
 
 def read_text(file: Path) -> str:

@@ -227,8 +227,7 @@ class TextToTextGenerator(Translator):
                 f"the tokenizer has {text.size} tokens and the model {vocabulary}; use the tokenizer that the model "
                 "was trained with"
             )
-        special = {text.pad, text.bos} - {text.eos}
-        self._ban = (*sorted(special), *range(text.size, vocabulary))  # embeddings may have rows that are no token
+        self._ban = range(text.size, vocabulary)  # rows that are no token; <pad> may be written, as T5 does
 
     def _parts(self, lines: Sequence[str], numbers: Sequence[int]) -> list[list[list[int]]]:
         """Return every prompt as one part, truncated if it may be."""

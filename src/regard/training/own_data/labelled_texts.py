@@ -31,7 +31,7 @@ def draft(path: Path, quick: bool = False, source: str | None = None) -> Draft:
     columns = find_columns(path)
     data = LabeledText(str(path), columns=columns, test_split=False)
     rows = data.read("all") if "all" in data.splits() else data.read("train")
-    labels = data.labels()
+    labels = {*data.labels(), *(row[-1] for row in rows)}  # those for validation too
     if len(labels) > MOST_LABELS:
         raise BadInput(f"{path} has {len(labels):,} different labels; expected at most {MOST_LABELS:,} (data.columns)")
     texts = [row[0] for row in rows]
