@@ -83,9 +83,8 @@ def complete(
     for number, candidate in enumerate(draft.candidates):
         is_last = number == len(draft.candidates) - 1
         needed = given / max(1.0, candidate.least * per_epoch)  # seconds of an update at which there is time for it
-        which = f" of model {number + 1} of at most {len(draft.candidates)}, largest first" * (
-            len(draft.candidates) > 1
-        )
+        many = len(draft.candidates)
+        which = f" of model {number + 1} of at most {many}, largest first" if many > 1 else ""
         with say_if_slow(f"timing some updates{which} ...", 1.0):
             each, parameters = time_update(candidate.recipe, target, math.inf if is_last else HOPELESS * needed)
         evaluation = VAL_FRACTION * per_epoch * each * FORWARD_SHARE
