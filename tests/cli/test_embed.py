@@ -138,7 +138,7 @@ def test_hidden_words_are_guessed(filler, capsys):
         (["search", " ", "x", "--model", "E"], "the query is empty"),
         (["search", "a\udcff", "x", "--model", "E"], "the query is not UTF-8"),
         (["search", "a", "no-such-file", "--model", "E"], "there is no file"),
-        (["fill", "no mask here", "--model", "F"], "has no [MASK]"),
+        (["fill", "no mask here", "--model", "F"], "regard: text 1 has no [MASK]"),
         (["fill", "[MASK]", "--model", "E"], "does not predict masked words"),
         (["see", "a cat", "--model", "E", "--to", "de"], "not a translator"),
         (["see", "a cat", "--model", "E", "--view", "cross"], "nothing to show for --view cross"),

@@ -110,6 +110,8 @@ def test_a_story_is_printed_as_what_each_hop_reads(tmp_path, monkeypatch, capsys
     assert lines[:2] == ["Where is the milk?", "kitchen"]
     assert [line.split()[:2] for line in lines if line.startswith("hop ")] == [["hop", "1"], ["hop", "2"], ["hop", "3"]]
     assert lines[3].endswith("%  Mary took the milk.")
+    assert cli.main(["see", "Hello", "World"]) == 0
+    assert capsys.readouterr().err.count("read as unknown: hello, world") == 1
 
 
 @pytest.mark.skipif("scene-questions" not in zoo(), reason="the model of questions is not here")

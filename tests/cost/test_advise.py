@@ -84,7 +84,7 @@ def test_where_nothing_was_measured_it_says_so(measured):
         advise(1024, accuracy=1.5)
 
 
-def test_the_command_prints_the_numbers(measured, capsys):
+def test_the_command_prints_the_numbers(measured, monkeypatch, capsys):
     assert cli.main(["advise", "--length", "4096"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("nystrom: 8.2 times as fast")
@@ -99,6 +99,9 @@ def test_the_command_prints_the_numbers(measured, capsys):
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "linear: 1.4 times as fast as dense attention at 4,096 tokens, causal; 75 % of its scores."
     assert shown[1] == "Nothing that is faster was measured to keep 90 % of its scores."
+    monkeypatch.setattr("regard.core.terminal_text.terminal_width", lambda: 60)
+    assert cli.main(["advise", "--length", "4096", "--causal"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
     assert cli.main(["advise", "--length", "256", "--causal", "--all"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("softmax: dense attention is the fastest")

@@ -1,10 +1,13 @@
 """Outputs over their picture: where each kind is drawn, and what has no drawing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from regard.core.errors import Unsupported
+from regard.interpret.figures.output import OutputFigure
 from regard.modalities import Boxes, Classes, Depth, GeneratedImage, Masks, Text
 from regard.modalities.boxes import Box
 from regard.modalities.masks import Mask
@@ -105,10 +108,15 @@ def test_labels_of_one_output_have_distinct_colours_that_do_not_depend_on_their_
     assert len(set(COLORS)) == len(COLORS)
 
 
-def test_what_has_no_drawing_says_so(photo):
+def test_what_has_no_drawing_says_so(photo, tmp_path):
     assert not can_draw(Text("two dogs"))
-    with pytest.raises(Unsupported, match="no drawing of Text"):
+    with pytest.raises(Unsupported, match="no drawing of text over a picture; there is one of boxes, masks"):
         draw_output(photo, Text("two dogs"))
+    heard = SimpleNamespace(item=np.zeros(8000), prediction=Classes("dog", 0.9, {"dog": 0.9}))
+    with pytest.raises(
+        Unsupported, match="no drawing of classes without a picture to draw over; the answer is printed"
+    ):
+        OutputFigure.save(SimpleNamespace(inspection=heard), tmp_path / "x.png")
 
 
 def test_an_enlarged_picture_covers_the_small_one(photo, tmp_path):

@@ -1,6 +1,7 @@
 """`regard train KIND PATH`: plans that end in time, runs that leave a usable model."""
 
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 import regard
 from regard import cli
 from regard.core.errors import BadInput
-from regard.training import train
+from regard.training import own_data, train
 from regard.training.comparison import compare_runs, table_lines
 from regard.training.own_data import KINDS, labelled_texts, make_plan, pairs, plan
 
@@ -64,9 +65,13 @@ def places(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp_path, capsys):
+def test_every_kind_has_a_plan_of_six_lines_and_leaves_a_model(kind, places, tmp_path, monkeypatch, capsys):
     source = "fill-en" if kind == "labelled-texts" else None  # smaller than MiniLM, which is taken where installed
+    said = list[str]()
+    for module in (own_data, plan):
+        monkeypatch.setattr(module, "say_if_slow", lambda line, _: said.append(line) or nullcontext())
     found = make_plan(kind, places[kind], quick=True, source=source)
+    assert (said[0], said[1][:19]) == ("looking at the data ...", "timing some updates")
     assert [line[:16].strip() for line in found.lines] == NAMES
     assert "6, each of" in found.lines[4]
     result = train(found.recipe, tmp_path / "run")

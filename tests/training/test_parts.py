@@ -1,7 +1,10 @@
 """Averages, random streams and progress, each by itself."""
 
+import io
 import json
 import math
+import re
+import time
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ from torch import nn
 from regard.core.errors import BadInput
 from regard.training import rng
 from regard.training.checkpoint.checkpoints import save_weights
-from regard.training.loggers.progress import MetricsFile, Progress, format_seconds
+from regard.training.loggers.progress import MetricsFile, Progress, format_seconds, say_if_slow
 from regard.training.weight_averaging import ExponentialMovingAverage, average_weights, copy_weights, named_tensors
 
 # -- averages ----------------------------------------------------------------------------------------------------------
@@ -90,6 +93,32 @@ def test_progress_in_a_log_file_is_plain_lines_and_not_too_many(capfd):
     assert len(lines) == 2
     assert lines[0].startswith("step 1/100  loss 1.5  left ")
     assert lines[1] == "something"
+
+
+def test_the_bar_never_cuts_its_count(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with Progress(123_456) as progress:
+        progress.update(7, {"loss": 1.534, "lr": 1.234e-5, "tokens/s": 12_345})
+        progress._show("working for 0:08")
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).strip().splitlines()[-1]
+    assert "7/123456 in 0:00  loss 1.534" in last
+    assert "working for 0:08" in last
+    assert len(last) <= 80
+
+
+def test_what_is_slow_is_said_again_and_again(capfd):
+    with say_if_slow("timing ...", 0.01, every=0.02):
+        time.sleep(0.1)
+    with say_if_slow("quick ...", 1.0):
+        pass
+    first, second, *_ = capfd.readouterr().err.splitlines()
+    assert (first, second) == ("timing ...", "timing ... 0:00")
 
 
 def test_clock():

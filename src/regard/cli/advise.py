@@ -35,25 +35,29 @@ def advise(
       regard advise --length 16384 --causal --device cuda
     """
     from regard.catalogue import format_table
+    from regard.core.terminal_text import terminal_width, wrap
     from regard.cost.advise import advise as find_advice
     from regard.cost.measurements import DENSE
+
+    width = terminal_width()
+
+    def say(sentence: str) -> None:
+        print(*([sentence] if width is None else wrap(sentence, width)), sep="\n")
 
     found = find_advice(length, causal, device.lower(), accuracy)
     best, mode = found.best, "causal" if causal else "bidirectional"
     dense = next(each for each in found.candidates if each.name == DENSE)
     if best.name == DENSE:
-        print(f"{DENSE}: dense attention is the fastest measured at {length:,} tokens, {mode}.")
+        say(f"{DENSE}: dense attention is the fastest measured at {length:,} tokens, {mode}.")
     else:
         score = "how good it is was not measured" if best.score is None else f"{100 * best.score:.0f} % of its scores"
-        print(
-            f"{best.name}: {best.speedup:.1f} times as fast as dense attention at {length:,} tokens, {mode}; {score}."
-        )
+        say(f"{best.name}: {best.speedup:.1f} times as fast as dense attention at {length:,} tokens, {mode}; {score}.")
         good = next((each for each in found.candidates if each.name == DENSE or (each.score or 0) >= GOOD), dense)
         if good.name == DENSE:
-            print(f"Nothing that is faster was measured to keep {100 * GOOD:.0f} % of its scores.")
+            say(f"Nothing that is faster was measured to keep {100 * GOOD:.0f} % of its scores.")
         elif good is not best:
             why = f"the fastest of those that keep {100 * GOOD:.0f} % of its scores"
-            print(f"{good.name}: {why}, {good.speedup:.1f} times.")
+            say(f"{good.name}: {why}, {good.speedup:.1f} times.")
     shown = found.candidates if every else found.candidates[:10]
     rows = [
         {
@@ -65,16 +69,17 @@ def advise(
         }
         for each in (shown if dense in shown else (*shown, dense))
     ]
-    print(f"\n{format_table(rows)}\n\nForward and backward, {found.source}.")
+    print(f"\n{format_table(rows)}\n")
+    say(f"Forward and backward, {found.source}.")
     if found.lengths != (length,):
-        print(f"Between what was measured at {' and '.join(f'{n:,}' for n in found.lengths)} tokens.")
+        say(f"Between what was measured at {' and '.join(f'{n:,}' for n in found.lengths)} tokens.")
     if found.is_busy:
-        print("Other programs kept that machine busy, so the times are rough.")
+        say("Other programs kept that machine busy, so the times are rough.")
     tasks = sorted({task for each in found.candidates if each.name != DENSE for task in each.tasks})
     if not tasks:
-        print(f"No scores of {'decoders' if causal else 'encoders'} were measured, so this says nothing about quality.")
+        say(f"No scores of {'decoders' if causal else 'encoders'} were measured, so this says nothing about quality.")
     else:
-        print(f"Scores: share of dense attention's, on {', '.join(tasks)} (docs/variants.md says what these are).")
+        say(f"Scores: share of dense attention's, on {', '.join(tasks)} (docs/variants.md says what these are).")
     for name, why in found.left_out.items() if every else ():
-        print(f"left out: {name} ({why})")
+        say(f"left out: {name} ({why})")
     return 0

@@ -9,6 +9,7 @@ unlike the training data of the model (modalities.domain) is named on stderr too
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from regard.tasks.predictor import Predictor
 
 BATCH_SIZE = 32  # files in the largest batch; the first has one, so that the first output is early
+ALONE = re.compile(r"(text|sentence|word) 1(?=[ :])")  # what a predictor calls the only input that it was given
 MAX_MESSAGES = 100  # inputs whose problem is printed; the others are counted
 
 
@@ -203,9 +205,12 @@ class BatchRunner:
 
         self.failed += 1
         message, given = " ".join(str(why).split()), " ".join(item.input.split())
+        name = shorten(item.name, 300)
         if item.is_file and given in message:
             message = message.replace(given, item.name)
-        elif (name := shorten(item.name, 300)) not in message:
+        elif alone := ALONE.match(message):
+            message = name + message[alone.end() :]
+        elif name not in message:
             message = f"{name}: {message}"
         if self.failed <= MAX_MESSAGES:
             print_status(message)

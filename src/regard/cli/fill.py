@@ -59,7 +59,8 @@ def fill(
                 yield f"{guess.probability:.4f}\t{guess.word}{whole}"
 
     runner = BatchRunner.of(filler, make_options(filler, {"top_k": k}), "fill in")
-    return runner.run(line_items(source, lambda line: filler.read_item({"text": line})), show, as_json)
+    noun = "line" if text is None else "text"
+    return runner.run(line_items(source, lambda line: filler.read_item({"text": line}), noun), show, as_json)
 
 
 def load_mask_filler(model: str, device: str = "auto") -> FillMask:

@@ -55,7 +55,10 @@ def train(
     from regard.cli import INTERRUPTED
     from regard.core.errors import did_you_mean
     from regard.training import train as run
-    from regard.training.recipe import RESERVED_NAMES
+    from regard.training.loggers.progress import say_if_slow
+
+    with say_if_slow("loading PyTorch ...", 2.0):
+        from regard.training.recipe import RESERVED_NAMES
 
     words = [word for word in (recipe, *(settings or ())) if word is not None]
     changes = [word for word in words if "=" in word]
@@ -90,34 +93,28 @@ def _train_own_data(
     from regard.cli import INTERRUPTED
     from regard.core.errors import BadInput
     from regard.core.terminal_text import reflow, terminal_width
-    from regard.training.loggers.progress import say_if_slow
+    from regard.training import train as run
+    from regard.training.own_data import make_plan
+    from regard.training.own_data.plan import plan_line, run_name
+    from regard.training.recipe import override_recipe
 
-    with say_if_slow("looking at the data, and timing some updates ...", 1.0):  # the imports take seconds too
-        from regard.training import train as run
-        from regard.training.own_data import make_plan
-        from regard.training.own_data.plan import plan_line, run_name
-        from regard.training.recipe import override_recipe
-
-        place = Path(path)
-        folder = out if out is not None else Path("runs") / f"{run_name(place.resolve())}{'-quick' if quick else ''}"
-        command = f"regard train --resume --out {shlex.quote(str(folder))}"
-        if not resume:
-            if (folder / "recipe.json").exists():
-                raise BadInput(
-                    f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)"
-                )
-            if folder.exists() and not folder.is_dir():
-                raise BadInput(f"{folder} is a file; give a folder for the run (--out)")
-            if folder.is_dir() and (others := sorted(p.name for p in folder.glob("[!.]*"))):  # photos, say
-                raise BadInput(f"{folder} holds other files ({others[0]}); give a new folder for the run (--out)")
-            given = dict(change.split("=", 1) for change in changes)
-            device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
-            source = given.get("train.init_from")
-            plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source, began)
-            recipe = override_recipe(plan.recipe, changes)
+    place = Path(path)
+    folder = out if out is not None else Path("runs") / f"{run_name(place.resolve())}{'-quick' if quick else ''}"
+    command = f"regard train --resume --out {shlex.quote(str(folder))}"
     if resume:
         result = run(None, folder, True, changes, command=command, watch=watch)
     else:
+        if (folder / "recipe.json").exists():
+            raise BadInput(f"{folder} already holds a run: go on with it ({command}), or use another folder (--out)")
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{folder} is a file; give a folder for the run (--out)")
+        if folder.is_dir() and (others := sorted(p.name for p in folder.glob("[!.]*"))):  # photos, say
+            raise BadInput(f"{folder} holds other files ({others[0]}); give a new folder for the run (--out)")
+        given = dict(change.split("=", 1) for change in changes)
+        device, seed = given.get("train.device", "auto"), given.get("train.seed", "1")
+        source = given.get("train.init_from")
+        plan = make_plan(kind, place, minutes, device, quick, int(seed) if seed.isdigit() else 1, source, began)
+        recipe = override_recipe(plan.recipe, changes)
         width = terminal_width(sys.stderr)
         print(reflow(str(plan), width) if width else plan, file=sys.stderr)
         again = f"regard train {shlex.quote(str(folder / 'recipe.json'))} --out {shlex.quote(f'{folder}-again')}"

@@ -46,6 +46,11 @@ def label_colors(labels: Iterable[str]) -> dict[str, str]:
     return {label: COLORS[n % len(COLORS)] for n, label in enumerate(sorted(set(labels)))}
 
 
+def describe_kind(kind: Any) -> str:
+    """Return a class of outputs in words: "classes", "token labels"."""
+    return str(kind.kind).replace("_", " ")
+
+
 def can_draw(output: Any) -> bool:
     """Return whether there is a drawing for an output over a picture."""
     return type(output) in _DRAWINGS
@@ -64,8 +69,9 @@ def draw_output(photo: Any, output: Any, title: str = "", path: str | os.PathLik
     from matplotlib.figure import Figure
 
     if not can_draw(output):
-        known = ", ".join(kind.__name__ for kind in _DRAWINGS)
-        raise Unsupported(f"There is no drawing of {type(output).__name__} over a picture; there is one of {known}.")
+        known = ", ".join(map(describe_kind, _DRAWINGS))
+        what = describe_kind(type(output))
+        raise Unsupported(f"There is no drawing of {what} over a picture; there is one of {known}.")
     pixels = np.asarray(photo.convert("RGB") if hasattr(photo, "convert") else photo)
     height, width = pixels.shape[:2]
     inches = _LONG / max(height, width)
@@ -100,7 +106,7 @@ def _draw_points(cloud: PointCloud, output: Any, title: str, path: str | os.Path
         best = list(output.probabilities.items())[:_BARS]
         caption = "   ".join(f"{label} {100 * probability:.1f} %" for label, probability in best)
         return point_cloud(points, None, title, caption, path=path)
-    raise Unsupported(f"There is no drawing of {type(output).__name__} over a point cloud.")
+    raise Unsupported(f"There is no drawing of {describe_kind(type(output))} over a point cloud.")
 
 
 def _legend(output: Any) -> list[tuple[str, str]]:

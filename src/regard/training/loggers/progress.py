@@ -49,13 +49,15 @@ class Progress:
         self._start_ticker()
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            # In a narrow terminal the bar gives way, then the end of the text; the count is never cut.
+            columns = BarColumn(None, table_column=Column(max_width=40)), TextColumn("{task.description}", markup=False)
             self.bar = Bar(*columns, console=Console(stderr=True), refresh_per_second=4)
             self.bar.start()
-            self.task = self.bar.add_task("...", total=self.steps, completed=self.done)
+            self.task = self.bar.add_task(f"{self.done}/{self.steps}  ...", total=self.steps, completed=self.done)
         return self
 
     def __exit__(
@@ -98,7 +100,8 @@ class Progress:
     def _show(self, more: str = "") -> None:
         words = "  ".join(filter(None, (self.words, more, f"left {self.time_left()}")))
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, description=words)
+            count = f"{self.done}/{self.steps} in {format_seconds(time.monotonic() - self.began)}"
+            self.bar.update(self.task, completed=self.done, description=f"{count}  {words}")
         else:
             self.last_line_time = time.monotonic()
             print(f"step {self.done}/{self.steps}  {words}", file=sys.stderr, flush=True)
@@ -151,15 +154,22 @@ class NullProgress:
 
 
 @contextmanager
-def say_if_slow(line: str, seconds: float = 3.0) -> Iterator[None]:
-    """Print a line if the block takes longer than so many seconds."""
-    timer = threading.Timer(seconds, lambda: print(line, file=sys.stderr, flush=True))
-    timer.daemon = True
-    timer.start()
+def say_if_slow(line: str, seconds: float = 3.0, every: float = 10.0) -> Iterator[None]:
+    """Print a line if the block takes longer than so many seconds, and again with its time as long as it lasts."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def say() -> None:
+        if ended.wait(seconds):
+            return
+        print(line, file=sys.stderr, flush=True)
+        while not ended.wait(every):
+            print(f"{line} {format_seconds(time.monotonic() - began)}", file=sys.stderr, flush=True)
+
+    threading.Thread(target=say, name="say_if_slow", daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 class MetricsFile:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from regard.core.errors import BadInput
 from regard.core.spec import Registry, resolve
+from regard.training.loggers.progress import say_if_slow
 from regard.training.own_data.plan import Plan, complete, without_warnings
 
 KINDS: Registry = {
@@ -54,5 +55,6 @@ def make_plan(
     if not place.exists():
         raise BadInput(f"there is no file or folder {place}; give the data: regard train {kind} PATH")
     with without_warnings():
-        draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
+        with say_if_slow("looking at the data ...", 1.0):
+            draft = resolve(KINDS, kind, "kind of data")(place.resolve(), quick, source)
         return complete(draft, kind, place, minutes, device, quick, seed, began)

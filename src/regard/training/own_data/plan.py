@@ -17,6 +17,7 @@ from regard.core.errors import BadInput
 from regard.data.batching import StreamPosition
 from regard.training.device import device_name, select_device, select_precision
 from regard.training.finalize import count_parameters
+from regard.training.loggers.progress import say_if_slow
 from regard.training.recipe import Recipe, Train, build
 
 MIN_MINUTES = 0.05
@@ -82,7 +83,10 @@ def complete(
     for number, candidate in enumerate(draft.candidates):
         is_last = number == len(draft.candidates) - 1
         needed = given / max(1.0, candidate.least * per_epoch)  # seconds of an update at which there is time for it
-        each, parameters = time_update(candidate.recipe, target, math.inf if is_last else HOPELESS * needed)
+        many = len(draft.candidates)
+        which = f" of model {number + 1} of at most {many}, largest first" if many > 1 else ""
+        with say_if_slow(f"timing some updates{which} ...", 1.0):
+            each, parameters = time_update(candidate.recipe, target, math.inf if is_last else HOPELESS * needed)
         evaluation = VAL_FRACTION * per_epoch * each * FORWARD_SHARE
         spent, end = time.monotonic() - began, FINAL_EVALUATIONS * evaluation + SAVE_SECONDS
         left = (1 - RESERVE) * given - spent - end
