@@ -141,7 +141,12 @@ class Queue:
             log.write(f"$ regard {shlex.join(words)}\n".encode())
             log.flush()
             process = subprocess.Popen(
-                [*self.command, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                [*self.command, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's `&` lets it be ignored
             )
         self.running.append(Running(job, stage, process, time.monotonic()))
 
