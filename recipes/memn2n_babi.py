@@ -6,7 +6,7 @@ licence    CC BY 3.0 (Facebook, 2015)
 paper      Sukhbaatar et al., End-To-End Memory Networks, NeurIPS 2015, arXiv:1503.08895
 machine    one CPU thread
 expected   mean error 12.4 %, 11 tasks failed: the paper, best of ten starts (3 hops, PE LS RN, joint)
-measured   ten starts (train.seed=1 to 10; two minutes each on one thread of a quiet CPU, 2026-11-19): mean error on
+measured   ten starts (train.seed=1 to 10; two minutes for one on a nearly idle CPU; 2026-11-19): mean error on
            test 12.0 to 14.3 %, 12.8 % on average, 9 to 11 tasks failed; the best by validation (seed 10: 10.5 %) has
            12.6 % and 10 failed, the next two (seeds 6 and 1: 11.05 and 11.1 %) 12.4 % and 11, 12.2 % and 10
 command    regard train memn2n_babi --out runs/memn2n
